@@ -124,7 +124,8 @@ typedef int (*vrp_oom_fn)(void *user, const vrp_oom_report *report);
                                            key on the driver's stream id, pay an event a free */
 #define VRP_NO_DEVICE_WAITS (1u << 1)   /* never make a stream wait for another (kernels
                                            that wait for later host work could deadlock) */
-#define VRP_NO_RECLAIMER (1u << 2)      /* no helper thread: pending trims end at the next call */
+#define VRP_NO_RECLAIMER (1u << 2)      /* no helper thread, ever: pending trims end at the next
+                                           call (this version never starts one) */
 
 typedef struct vrp_pool_config {
     uint32_t struct_size;
@@ -284,12 +285,23 @@ typedef struct vrp_stats {
 /* Reads the counters; cheap, takes no lock that an allocation needs. */
 VRP_API VRP_NODISCARD vrp_status vrp_pool_stats_get(vrp_pool *pool, vrp_stats *out_stats);
 
+/* The three figures most asked for, each one atomic read, 0 for NULL. Counters
+ * of other threads may be late by up to 1 MiB each; exact with one thread. */
+VRP_API uint64_t vrp_pool_reserved_bytes(const vrp_pool *pool);
+VRP_API uint64_t vrp_pool_allocated_bytes(const vrp_pool *pool);
+VRP_API uint64_t vrp_pool_requested_bytes(const vrp_pool *pool);
+
+/* What the driver says of the whole device now. Errors: the driver's. */
+VRP_API VRP_NODISCARD vrp_status vrp_pool_device_memory_get(vrp_pool *pool,
+                                                            uint64_t *out_free_bytes,
+                                                            uint64_t *out_total_bytes);
+
 /* The gap by cause. A free byte counts under the first that holds. */
 typedef struct vrp_gap {
     uint32_t struct_size;
     uint32_t reserved;
     uint64_t cached_bytes;  /* in per-thread caches */
-    uint64_t pending_bytes; /* a stream may still use it */
+    uint64_t pending_bytes; /* in extents that unfinished work may touch */
     uint64_t idle_bytes;    /* in wholly free extents */
     uint64_t pinned_bytes;  /* in extents that also hold live blocks */
     uint64_t slack_bytes;   /* ends of extents that no block covers */
@@ -338,7 +350,8 @@ VRP_API VRP_NODISCARD vrp_status vrp_scope_open(vrp_pool *pool, uint64_t budget_
 VRP_API VRP_NODISCARD vrp_status vrp_scope_close(vrp_pool *pool, vrp_scope scope);
 
 /* Frees every live block of the scope, each on the stream it was allocated
- * on, and ends the scope. out_blocks (may be NULL) says how many there were.
+ * on, and ends the scope. Its growable buffers shrink to 0 bytes and are still
+ * to be destroyed. out_blocks (may be NULL) says how many there were.
  * Errors: INVALID_ARGUMENT (no such scope). */
 VRP_API VRP_NODISCARD vrp_status vrp_scope_release(vrp_pool *pool, vrp_scope scope,
                                                    uint64_t *out_blocks);

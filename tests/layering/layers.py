@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Reads the #includes and the calls of the sources and fails where an arrow of
+docs/design/overview.md points up. First tries itself on lines that must fail."""
+
+import pathlib
+import re
+import sys
+
+# Folder -> what it may include besides its own folder and system headers.
+ANY_PUBLIC = ["vrampool/"]
+ALLOWED = {
+    "src/platform": ["vrampool/status.h"],
+    "src/driver": ["platform/"] + ANY_PUBLIC,
+    "src/core": ["platform/"] + ANY_PUBLIC,
+    "src/optimizer": ["platform/error.h", "platform/sync.h"] + ANY_PUBLIC,
+    "src/trace": ["platform/error.h"] + ANY_PUBLIC,
+    "bench": ANY_PUBLIC,
+    "examples": ANY_PUBLIC,
+}
+# Folder -> what it must not include, whatever the list above says.
+FORBIDDEN = {
+    "src/core": ["vrampool/sim.h", "vrampool/cuda.h"],
+}
+CUDA_HEADER = re.compile(r"^(cuda|cublas|nvml|driver_types|vector_types)")
+CUDA_FOLDERS = ("src/driver", "tests/gpu", "examples")
+
+# Calls that a library must not make; `core` also knows no clock.
+PRINTS = r"\b(printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|perror|exit|_exit|abort|signal|sigaction)\s*\("
+CLOCKS = r"\b(clock_gettime|clock|gettimeofday|time|nanosleep|usleep|sleep|timespec_get)\s*\("
+CALLS = {
+    "src/core": [PRINTS, CLOCKS],
+    "src/driver": [PRINTS],
+    "src/optimizer": [PRINTS],
+    "src/platform": [PRINTS],
+    "src/trace": [PRINTS],
+}
+
+
+def code_of(text):
+    """The text with comments and the insides of strings blanked, lines kept."""
+
+    def blank(match):
+        piece = match.group(0)
+        if piece.startswith("/"):
+            return re.sub(r"[^\n]", " ", piece)
+        return piece[0] + " " * (len(piece) - 2) + piece[-1]
+
+    return re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.S)
+
+
+def includes_of(text):
+    bare = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group(0)), text, flags=re.S)
+    for number, line in enumerate(bare.splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*([<"])([^>"]+)[>"]', line)
+        if match:
+            yield number, match.group(1), match.group(2)
+
+
+def check_include(folder, siblings, bracket, name):
+    """Why a file of the folder may not include the name; None if it may."""
+    if name in siblings:
+        return None
+    for prefix in FORBIDDEN.get(folder, []):
+        if name.startswith(prefix):
+            return f"{folder} may not include {name}"
+    if CUDA_HEADER.match(name):
+        return None if folder in CUDA_FOLDERS else f"a CUDA header in {folder}: {name}"
+    if any(name == a or (a.endswith("/") and name.startswith(a)) for a in ALLOWED[folder]):
+        return None
+    if bracket == "<":
+        return None  # the system's
+    return f"{folder} may not include {name}"
+
+
+def check_text(folder, siblings, text):
+    for number, bracket, name in includes_of(text):
+        why = check_include(folder, siblings, bracket, name)
+        if why:
+            yield number, why
+    for number, line in enumerate(code_of(text).splitlines(), 1):
+        for pattern in CALLS.get(folder, []):
+            found = re.search(pattern, line)
+            # A declaration with a format attribute names printf and calls nothing.
+            if found and "__attribute__" not in line:
+                yield number, f"{folder} may not call {found.group(1)}"
+
+
+def self_test():
+    must_fail = [
+        ("src/core", '#include "vrampool/sim.h"'),
+        ("src/core", '#include "driver/sim.h"'),
+        ("src/core", "#include <cuda.h>"),
+        ("src/core", 'void f(void) { printf("x"); }'),
+        ("src/core", "int f(void) { return time(0) != 0; }"),
+        ("src/platform", '#include "core/core.h"'),
+        ("src/optimizer", '#include "core/core.h"'),
+        ("src/driver", '#include "core/core.h"'),
+        ("bench", '#include "platform/sync.h"'),
+    ]
+    must_pass = [
+        ("src/core", '#include "platform/sync.h"\n#include "vrampool/driver.h"\n#include <string.h>'),
+        ("src/core", "/* printf( is not called */\nint snprintf_like(int);"),
+        ("src/driver", "#include <cuda.h>"),
+    ]
+    bad = [f"not found: {line}" for folder, line in must_fail
+           if not list(check_text(folder, set(), line))]
+    bad += [f"wrongly found: {line}" for folder, line in must_pass
+            if list(check_text(folder, set(), line))]
+    return bad
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    bad = self_test()
+    count = 0
+    for folder in ALLOWED:
+        files = [f for f in sorted((root / folder).rglob("*"))
+                 if f.suffix in (".c", ".h", ".cu", ".cuh", ".cpp", ".hpp")]
+        siblings = {f.name for f in files} | {f"{pathlib.Path(folder).name}/{f.name}" for f in files}
+        siblings |= {str(f.relative_to(root / folder)) for f in files}
+        for file in files:
+            count += 1
+            for number, why in check_text(folder, siblings, file.read_text()):
+                bad.append(f"{file.relative_to(root)}:{number}: {why}")
+    if count == 0:
+        bad.append("no sources found")
+    print("\n".join(bad) or f"{count} files keep to their layers")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

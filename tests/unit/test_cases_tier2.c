@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Cases of others, second tier: requests refused although there is memory, and
  * memory held that nobody can use. 53, 61 and 62 are the optimizer's: see
- * test_optimizer.c. */
+ * test_cases_optimizer.c. */
 
 #include "unit_support.h"
 

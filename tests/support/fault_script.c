@@ -268,6 +268,7 @@ static int open_pool(script *s) {
     options.pool.host_user = s;
     if (!vrpt_open_device(&s->t, &options))
         return 0;
+    s->t.faulted = s->plan.nth != 0;
     for (int i = 0; i < 3; i++)
         MUST(s, vrp_sim_stream_create(s->t.sim, i == 1 ? VRP_SIM_STREAM_NON_BLOCKING : 0,
                                       &s->streams[i]));

@@ -324,6 +324,7 @@ int vrpt_op_capture(vrpt_run *run, const vrpt_op *op) {
 
 int vrpt_op_fault(vrpt_run *run, const vrpt_op *op) {
     run->fault.armed = 1;
+    run->t.faulted = 1;
     run->fault.nth = 1 + op->index % 3;
     run->fault.call = op->flags & 1 ? -1 : (int32_t)(op->number % VRP_SIM_CALL_COUNT);
     run->fault.status = op->flags & 2 ? VRP_INTERNAL : VRP_OUT_OF_DEVICE_MEMORY;

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/* Requests: checks, the hit path, then the slow path. */
+
+#include "core/core.h"
+#include "core/sizeclass.h"
+
+#define SIZE_LIMIT (UINT64_C(1) << 48) /* no device and no address range is larger */
+
+/* A request of up to 32 KiB takes a slot: the rest of a slab's gains. */
+static int is_small(const vrpi_request *r) {
+    return r->bytes <= VRPI_SMALL_MAX && r->alignment <= VRPI_UNIT;
+}
+
+static vrp_status limit_reached(const vrpi_request *r) {
+    vrp_status status = vrpi_fail(
+        VRP_LIMIT_REACHED, "%llu bytes would exceed the budget of tag %u%s",
+        (unsigned long long)r->bytes, (unsigned)r->tag, r->scope != 0 ? " or of the scope" : "");
+    vrpi_fail_request(r->bytes);
+    return status;
+}
+
+/* A first slot for the caller and a few more for the thread's magazine. Lock held. */
+static vrp_status small_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *stream,
+                              vrp_devptr *out) {
+    uint32_t klass = vrpi_small_class(r->bytes);
+    uint32_t more = 16384 / (uint32_t)r->size;
+    vrpi_slab *slab;
+    vrpi_front *front;
+    uint32_t index;
+    VRPI_TRY(vrpi_slab_refill(core, r, stream, klass, &slab));
+    index = vrpi_slab_take(slab);
+    vrpi_slot_fill(slab, index, r);
+    *out = slab->addr + (uint64_t)index * slab->slot_bytes;
+    if ((core->config.flags & VRP_STREAMS_UNTRACKED) != 0)
+        return VRP_OK;
+    front = vrpi_front_get(core, r->thread, stream, stream->handle);
+    if (front == NULL)
+        return VRP_OK; /* no host memory for a cache: goes without */
+    vrpi_seize(r->thread);
+    for (; more > 0 && slab->free_count > 0; more--) {
+        index = vrpi_slab_take(slab);
+        if (!vrpi_front_put_slot(r->thread, front, slab, index)) {
+            vrpi_slab_put(core, slab, index);
+            break;
+        }
+    }
+    vrpi_leave(r->thread);
+    return VRP_OK;
+}
+
+static vrp_status large_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *stream,
+                              vrp_devptr *out) {
+    uint64_t alignment = r->alignment > VRPI_UNIT ? r->alignment : VRPI_UNIT;
+    vrpi_block *block;
+    vrpi_stream *keep = stream;
+    vrp_status status;
+    keep->busy++;
+    status = vrpi_block_alloc(core, r, stream, vrpi_class_of(r->size, r->tag), r->size, alignment,
+                              &block);
+    keep->busy--;
+    if (status != VRP_OK)
+        return status;
+    block->requested = r->bytes;
+    block->tag = r->tag;
+    block->scope = r->scope;
+    block->state = VRPI_LIVE;
+    vrpi_map_set(core, block->addr, VRPI_UNIT, block);
+    *out = block->addr;
+    if (r->size <= core->knob[VRP_KNOB_CACHE_BLOCK_BYTES] &&
+        (core->config.flags & VRP_STREAMS_UNTRACKED) == 0)
+        (void)vrpi_front_get(core, r->thread, stream, stream->handle);
+    return VRP_OK;
+}
+
+static vrp_status budget_take(vrpi_pool *core, const vrpi_request *r) {
+    int taken;
+    vrpi_seize(r->thread);
+    taken = vrpi_budget_take(r->thread, r->tag, r->scope, r->size);
+    vrpi_leave(r->thread);
+    if (taken)
+        return VRP_OK;
+    (void)vrpi_budget_collect(core); /* what other threads hold and do not use */
+    vrpi_seize(r->thread);
+    taken = vrpi_budget_take(r->thread, r->tag, r->scope, r->size);
+    vrpi_leave(r->thread);
+    return taken ? VRP_OK : limit_reached(r);
+}
+
+static vrp_status locked_alloc(vrpi_pool *core, vrpi_request *r, uint64_t key, vrp_devptr *out) {
+    vrpi_stream *stream;
+    vrp_status status;
+    int lost = atomic_load_explicit(&core->lost, memory_order_relaxed);
+    if (lost != 0)
+        return vrpi_fail((vrp_status)lost, "the device is gone");
+    VRPI_TRY(vrpi_stream_get(core, r->thread, r->handle, key, &stream));
+    VRPI_TRY(budget_take(core, r));
+    core->ticks++;
+    if (r->size > core->device.total_bytes)
+        status = vrpi_oom(core, r, r->size); /* whatever is given up, it cannot fit */
+    else
+        status = VRP_OK;
+    if (status == VRP_OK && r->size > core->device.total_bytes)
+        status = vrpi_fail(VRP_OUT_OF_DEVICE_MEMORY, "larger than the device");
+    if (status == VRP_OK) {
+        stream->busy++;
+        status =
+            is_small(r) ? small_alloc(core, r, stream, out) : large_alloc(core, r, stream, out);
+        stream->busy--;
+    }
+    vrpi_seize(r->thread);
+    if (status == VRP_OK)
+        vrpi_count_up(r->thread, r->tag, r->scope, r->bytes, r->size);
+    else
+        vrpi_budget_give(r->thread, r->tag, r->scope, r->size);
+    vrpi_leave(r->thread);
+    vrpi_tend(core, r->thread);
+    return status;
+}
+
+static vrp_status slow(vrp_pool *pool, vrpi_request *r, vrp_scope scope, vrp_devptr *out) {
+    vrpi_pool *core;
+    uint64_t key = 0;
+    vrp_status status;
+    VRPI_TRY(vrpi_enter(pool));
+    core = pool->core;
+    r->thread = vrpi_thread_get(pool);
+    if (r->thread == NULL)
+        status = vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
+    else if (scope != 0 && !vrpi_scope_is(core, scope, 1, 1))
+        status =
+            vrpi_fail(VRP_INVALID_ARGUMENT, "scope 0x%llx is not open", (unsigned long long)scope);
+    else
+        status = vrpi_stream_key(core, r->handle, &key);
+    if (status == VRP_OK) {
+        vrpi_mutex_lock(&core->lock);
+        /* again: it may have been closed or released meanwhile */
+        if (scope != 0 && !vrpi_scope_is(core, scope, 1, 1))
+            status = vrpi_fail(VRP_INVALID_ARGUMENT, "scope 0x%llx is not open",
+                               (unsigned long long)scope);
+        else
+            status = locked_alloc(core, r, key, out);
+        vrpi_mutex_unlock(&core->lock);
+    }
+    if (status == VRP_OUT_OF_DEVICE_MEMORY || status == VRP_LIMIT_REACHED ||
+        status == VRP_OUT_OF_HOST_MEMORY)
+        (void)atomic_fetch_add_explicit(&core->failures, 1, memory_order_relaxed);
+    vrpi_exit(pool);
+    return status;
+}
+
+/* Fills in what follows from the size. */
+static vrp_status round_up(vrpi_request *r) {
+    if (r->bytes >= SIZE_LIMIT) {
+        vrp_status status = vrpi_fail(VRP_INVALID_SIZE, "%llu bytes cannot be represented",
+                                      (unsigned long long)r->bytes);
+        vrpi_fail_request(r->bytes);
+        return status;
+    }
+    r->size = is_small(r) ? vrpi_small_class_bytes(vrpi_small_class(r->bytes))
+                          : (r->bytes + VRPI_UNIT - 1) & ~(VRPI_UNIT - 1);
+    if (!is_small(r) && r->size < VRPI_CELL)
+        r->size = VRPI_CELL; /* a block is at least one cell */
+    return VRP_OK;
+}
+
+static vrp_status alloc_request(vrp_pool *pool, vrpi_request *r, vrp_scope scope, vrp_devptr *out) {
+    vrpi_thread *t;
+    VRPI_TRY(round_up(r));
+    t = vrpi_thread_peek(pool);
+    if (t != NULL) {
+        r->scope = vrpi_scope_index(scope);
+        if ((scope == 0 || vrpi_scope_is(t->core, scope, 1, 1)) && vrpi_cache_alloc(t, r, out))
+            return VRP_OK;
+    }
+    r->scope = vrpi_scope_index(scope);
+    return slow(pool, r, scope, out);
+}
+
+vrp_status vrp_alloc(vrp_pool *pool, size_t bytes, vrp_stream stream, vrp_devptr *out_ptr) {
+    vrpi_request r = {.bytes = bytes, .handle = stream};
+    if (pool == NULL || out_ptr == NULL)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc: %s is NULL",
+                         pool == NULL ? "pool" : "out_ptr");
+    if (bytes == 0 || stream == VRP_STREAM_OF_ALLOC) {
+        VRPI_TRY(vrpi_pool_usable(pool));
+        if (bytes != 0)
+            return vrpi_fail(VRP_INVALID_ARGUMENT,
+                             "vrp_alloc: VRP_STREAM_OF_ALLOC is for frees only");
+        *out_ptr = 0;
+        return VRP_OK;
+    }
+    return alloc_request(pool, &r, 0, out_ptr);
+}
+
+vrp_status vrp_alloc_ex(vrp_pool *pool, const vrp_alloc_info *info, vrp_devptr *out_ptr) {
+    vrp_alloc_info in;
+    vrpi_request r = {0};
+    VRPI_TRY(vrpi_pool_usable(pool));
+    if (out_ptr == NULL)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc_ex: out_ptr is NULL");
+    VRPI_TRY(vrpi_struct_in(&in, sizeof in, info, "vrp_alloc_info"));
+    if ((in.flags & ~(VRP_ALLOC_NO_WAIT | VRP_ALLOC_NO_OOM_CALL)) != 0 || in.reserved != 0)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc_info: unknown flags 0x%x", in.flags);
+    if (in.tag < 0 || in.tag >= VRP_TAG_COUNT)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc_info.tag is %d", in.tag);
+    if (in.stream == VRP_STREAM_OF_ALLOC)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc_info.stream is for frees only");
+    if ((in.alignment & (in.alignment - 1)) != 0 || in.alignment > VRP_ALIGNMENT_MAX)
+        return vrpi_fail(VRP_INVALID_ALIGNMENT, "alignment %zu is no power of two up to %u",
+                         in.alignment, VRP_ALIGNMENT_MAX);
+    r.bytes = in.bytes;
+    r.alignment = in.alignment;
+    r.handle = in.stream;
+    r.tag = (uint8_t)in.tag;
+    r.flags = in.flags;
+    if (in.bytes == 0) {
+        *out_ptr = 0;
+        return VRP_OK;
+    }
+    return alloc_request(pool, &r, in.scope, out_ptr);
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/* Ranges of device addresses: reserving them, the tables of their granules,
+ * who owns them, giving them up. */
+
+#include "core/core.h"
+
+#include <string.h>
+
+/* A space grows by ranges of this size: addresses cost nothing, but every
+ * stream takes some for each class. */
+static uint64_t range_bytes(const vrpi_pool *core, uint64_t bytes) {
+    uint64_t range = core->arena_bytes;
+    uint64_t g = core->granularity;
+    if (bytes > range - g)
+        range = bytes + g; /* a range of its own, with room to align */
+    return (range + g - 1) / g * g;
+}
+
+vrp_status vrpi_arena_granules(vrpi_pool *core, vrpi_arena *arena, uint64_t end) {
+    uint64_t want = (end - arena->base + core->granularity - 1) / core->granularity;
+    uint64_t have = arena->granule_count;
+    uint64_t most = arena->bytes / core->granularity;
+    uint64_t count = have < 64 ? 64 : have;
+    void **grown;
+    if (want <= have)
+        return VRP_OK;
+    while (count < want)
+        count += count / 2;
+    if (count > most)
+        count = most;
+    /* both tables in one piece: extents first, then blocks */
+    grown = vrpi_host_alloc(core, 2 * count * sizeof(void *));
+    if (grown == NULL)
+        return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for %llu granules",
+                         (unsigned long long)count);
+    if (have > 0) {
+        memcpy(grown, arena->granules, have * sizeof(void *));
+        memcpy(grown + count, arena->starts, have * sizeof(void *));
+        vrpi_host_free(core, arena->granules, 2 * have * sizeof(void *));
+    }
+    arena->granules = (vrpi_extent **)(void *)grown;
+    arena->starts = (vrpi_block **)(void *)(grown + count);
+    arena->granule_count = count;
+    return VRP_OK;
+}
+
+static void link_arena(vrpi_pool *core, vrpi_arena *arena) {
+    vrpi_arena **link = &core->arenas;
+    while (*link != NULL)
+        link = &(*link)->next;
+    arena->link = link;
+    *link = arena;
+    arena->number = core->arena_numbers++;
+}
+
+vrp_status vrpi_arena_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out) {
+    vrpi_arena *arena = vrpi_host_alloc(core, sizeof *arena);
+    vrp_devptr base = 0;
+    vrp_status status;
+    if (arena == NULL)
+        return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for an arena");
+    vrpi_mutex_unlock(&core->lock);
+    status = core->ops->address_reserve(core->ctx, bytes, &base);
+    vrpi_mutex_lock(&core->lock);
+    if (status != VRP_OK) {
+        vrpi_driver_failed(core, status);
+        vrpi_host_free(core, arena, sizeof *arena);
+        return status;
+    }
+    status = vrpi_map_prepare(core, base, bytes);
+    if (status != VRP_OK) {
+        vrpi_mutex_unlock(&core->lock);
+        (void)core->ops->address_free(core->ctx, base, bytes);
+        vrpi_mutex_lock(&core->lock);
+        vrpi_host_free(core, arena, sizeof *arena);
+        return status;
+    }
+    arena->base = arena->end = base;
+    arena->bytes = bytes;
+    link_arena(core, arena);
+    *out = arena;
+    return VRP_OK;
+}
+
+void vrpi_arena_attach(vrpi_pool *core, vrpi_arena *arena, vrpi_stream *stream, uint8_t klass) {
+    vrpi_space *space = &stream->space[klass];
+    arena->space_next = space->arenas;
+    space->arenas = arena;
+    arena->space = space;
+    arena->stream = stream;
+    arena->klass = klass;
+    for (vrpi_block *b = arena->first; b != NULL; b = b->next)
+        if (b->state == VRPI_FREE)
+            vrpi_tree_insert(&space->free, &b->node, b->bytes, b->addr);
+    (void)core;
+}
+
+void vrpi_arena_detach(vrpi_pool *core, vrpi_arena *arena) {
+    vrpi_arena **link = &arena->space->arenas;
+    while (*link != arena)
+        link = &(*link)->space_next;
+    *link = arena->space_next;
+    for (vrpi_block *b = arena->first; b != NULL; b = b->next)
+        if (b->node.linked)
+            vrpi_tree_remove(&arena->space->free, &b->node);
+    arena->space = NULL;
+    arena->stream = NULL;
+    arena->space_next = NULL;
+    (void)core;
+}
+
+/* A spare range (its stream is gone) serves the next stream that needs one. */
+static vrpi_arena *spare_find(const vrpi_pool *core, uint64_t bytes) {
+    for (vrpi_arena *a = core->arenas; a != NULL; a = a->next)
+        if (a->space == NULL && a->stream == NULL && !a->closing &&
+            a->klass != VRPI_CLASS_GROWABLE && a->bytes >= bytes)
+            return a;
+    return NULL;
+}
+
+vrp_status vrpi_arena_grow_space(vrpi_pool *core, vrpi_stream *stream, uint8_t klass,
+                                 uint64_t bytes, vrpi_arena **out) {
+    uint64_t range = range_bytes(core, bytes);
+    vrpi_arena *arena = spare_find(core, bytes + core->granularity);
+    if (arena == NULL) {
+        uint64_t least =
+            (bytes + 2 * core->granularity - 1) / core->granularity * core->granularity;
+        vrp_status status = vrpi_arena_create(core, range, &arena);
+        /* Address space can run out where much of it is taken: smaller ranges,
+         * then what nobody uses any more. */
+        while (status != VRP_OK && status != VRP_OUT_OF_HOST_MEMORY && range / 2 >= least) {
+            range = range / 2 / core->granularity * core->granularity;
+            status = vrpi_arena_create(core, range, &arena);
+        }
+        if (status != VRP_OK && vrpi_arena_reclaim(core))
+            status = vrpi_arena_create(core, least, &arena);
+        if (status != VRP_OK)
+            return status;
+    }
+    vrpi_arena_attach(core, arena, stream, klass);
+    *out = arena;
+    return VRP_OK;
+}
+
+void vrpi_arena_cover(vrpi_pool *core, vrpi_arena *arena, vrpi_block *block, uint64_t from,
+                      uint64_t to) {
+    uint64_t g = (from - arena->base + core->granularity - 1) / core->granularity;
+    uint64_t last = (to - arena->base + core->granularity - 1) / core->granularity;
+    for (; g < last; g++)
+        arena->starts[g] = block;
+}
+
+void vrpi_arena_extend(vrpi_pool *core, vrpi_arena *arena, uint64_t end) {
+    vrpi_block *last = arena->last;
+    uint64_t from = arena->end;
+    if (last != NULL && last->state == VRPI_FREE) {
+        if (last->node.linked)
+            vrpi_tree_remove(&arena->space->free, &last->node);
+        last->bytes = end - last->addr;
+    } else {
+        vrpi_block *block = vrpi_block_node(core);
+        block->addr = from;
+        block->bytes = end - from;
+        block->arena = arena;
+        block->prev = last;
+        if (last != NULL)
+            last->next = block;
+        else
+            arena->first = block;
+        arena->last = last = block;
+    }
+    if (arena->space != NULL)
+        vrpi_tree_insert(&arena->space->free, &last->node, last->bytes, last->addr);
+    arena->end = end;
+    vrpi_arena_cover(core, arena, last, from, end);
+}
+
+void vrpi_arena_shrink(vrpi_pool *core, vrpi_arena *arena) {
+    vrpi_block *last = arena->last;
+    uint64_t g = core->granularity;
+    uint64_t low, end = arena->end;
+    if (last == NULL || last->state != VRPI_FREE || arena->space == NULL)
+        return;
+    low = arena->base + (last->addr - arena->base + g - 1) / g * g;
+    while (end > low && arena->granules[(end - g - arena->base) / g] == NULL)
+        end -= g;
+    if (end >= arena->end)
+        return;
+    vrpi_tree_remove(&arena->space->free, &last->node);
+    arena->end = end;
+    if (end <= last->addr) {
+        arena->last = last->prev;
+        if (last->prev != NULL)
+            last->prev->next = NULL;
+        else
+            arena->first = NULL;
+        vrpi_block_node_free(core, last);
+        return;
+    }
+    last->bytes = end - last->addr;
+    vrpi_tree_insert(&arena->space->free, &last->node, last->bytes, last->addr);
+}
+
+void vrpi_arena_forget(vrpi_pool *core, vrpi_arena *arena) {
+    while (arena->first != NULL) {
+        vrpi_block *block = arena->first;
+        arena->first = block->next;
+        if (block->node.linked)
+            vrpi_tree_remove(&arena->space->free, &block->node);
+        vrpi_block_node_free(core, block);
+    }
+    if (arena->space != NULL)
+        vrpi_arena_detach(core, arena);
+    *arena->link = arena->next;
+    if (arena->next != NULL)
+        arena->next->link = arena->link;
+    vrpi_host_free(core, arena->granules, 2 * arena->granule_count * sizeof(void *));
+    vrpi_host_free(core, arena, sizeof *arena);
+}
+
+vrp_status vrpi_arena_release(vrpi_pool *core, vrpi_arena *arena) {
+    vrp_status status = VRP_OK;
+    arena->closing = 1;
+    if (arena->space != NULL)
+        vrpi_arena_detach(core, arena);
+    if (atomic_load_explicit(&core->lost, memory_order_relaxed) == 0) {
+        vrpi_mutex_unlock(&core->lock);
+        status = core->ops->address_free(core->ctx, arena->base, arena->bytes);
+        vrpi_mutex_lock(&core->lock);
+    }
+    if (status != VRP_OK) {
+        vrpi_driver_failed(core, status);
+        arena->closing = 0; /* stays as a spare one */
+        return status;
+    }
+    vrpi_arena_forget(core, arena);
+    return VRP_OK;
+}
+
+int vrpi_arena_reclaim(vrpi_pool *core) {
+    int any = 0;
+    for (vrpi_arena *a = core->arenas; a != NULL;) {
+        vrpi_arena *next = a->next;
+        if (core->backing == VRP_BACKING_VMM && a->klass != VRPI_CLASS_GROWABLE && !a->closing &&
+            a->used_blocks == 0 && a->backed_bytes == 0) {
+            if (vrpi_arena_release(core, a) != VRP_OK)
+                return any;
+            any = 1;
+            next = core->arenas; /* the lock was dropped */
+        }
+        a = next;
+    }
+    return any;
+}

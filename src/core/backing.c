@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/* Backs the granules of a new block: with idle extents where the gap rule
+ * bars growth, with new memory otherwise. docs/design/core.md has the policy
+ * and the measurements it comes from. */
+
+#include "core/core.h"
+
+enum { IDLE_LOOKS_MAX = 400 };
+
+static uint64_t knob(const vrpi_pool *core, int which) {
+    return atomic_load_explicit(&core->knob[which], memory_order_relaxed);
+}
+
+int vrpi_growth_is_barred(const vrpi_pool *core, uint64_t bytes) {
+    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    switch (knob(core, VRP_KNOB_GAP_RULE)) {
+    case VRP_GAP_RULE_HIGH_WATER:
+        return reserved + bytes > core->high_water;
+    case VRP_GAP_RULE_LIMIT:
+        return core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
+    default:
+        return 0;
+    }
+}
+
+int vrpi_limit_exceeded(const vrpi_pool *core, uint64_t bytes) {
+    uint64_t limit = knob(core, VRP_KNOB_LIMIT_BYTES);
+    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    return limit != 0 && (bytes > limit || reserved > limit - bytes);
+}
+
+void vrpi_gap_missed(vrpi_pool *core, uint64_t bytes) {
+    uint64_t missed = 0;
+    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    if (!vrpi_growth_is_barred(core, bytes))
+        return;
+    if (knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT) {
+        missed = core->idle_bytes - knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
+    } else {
+        missed = reserved + bytes - core->high_water;
+        if (missed > core->idle_bytes)
+            missed = core->idle_bytes;
+    }
+    if (missed > core->gap_missed)
+        core->gap_missed = missed;
+}
+
+/* Gives up one idle extent whose work is done: the smallest that is enough,
+ * else the largest. */
+int vrpi_release_one(vrpi_pool *core, uint64_t bytes) {
+    vrpi_node *n = vrpi_tree_at_least(&core->idle, bytes, 0);
+    if (atomic_load_explicit(&core->lost, memory_order_relaxed) != 0)
+        return 0;
+    for (; n != NULL; n = vrpi_tree_next(n)) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        if (vrpi_done(e->stream, e->stamp) && e->ghosts == 0)
+            return vrpi_extent_release(core, e) == VRP_OK;
+    }
+    for (n = vrpi_tree_below(&core->idle, bytes, 0); n != NULL; n = vrpi_tree_prev(n)) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        if (vrpi_done(e->stream, e->stamp) && e->ghosts == 0)
+            return vrpi_extent_release(core, e) == VRP_OK;
+    }
+    return 0;
+}
+
+void vrpi_make_room(vrpi_pool *core, uint64_t bytes) {
+    while (core->idle.count > 0 && vrpi_growth_is_barred(core, bytes)) {
+        uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+        uint64_t over = knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT
+                            ? core->idle_bytes - knob(core, VRP_KNOB_GAP_LIMIT_BYTES)
+                            : reserved + bytes - core->high_water;
+        if (!vrpi_release_one(core, over))
+            return;
+    }
+}
+
+/* Largest extent for a block. Handles are paid by the piece, but free bytes in
+ * an extent that is partly in use are lost: so a fraction of the block, and
+ * more while a space is only being filled (loading), when little is freed and
+ * little can be pinned. */
+static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint64_t size) {
+    uint64_t cap;
+    if (arena->klass == VRPI_CLASS_WEIGHTS)
+        return knob(core, VRP_KNOB_EXTENT_WEIGHTS_BYTES);
+    if (arena->klass == VRPI_CLASS_SLAB || arena->klass == VRPI_CLASS_SMALL)
+        return knob(core, VRP_KNOB_EXTENT_SMALL_BYTES);
+    cap = size / 16;
+    if (cap > knob(core, VRP_KNOB_EXTENT_LARGE_BYTES))
+        cap = knob(core, VRP_KNOB_EXTENT_LARGE_BYTES);
+    if (arena->space != NULL && arena->space->freed_bytes < arena->space->taken_bytes / 32)
+        cap = knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);
+    return cap;
+}
+
+/* 0: its work is done. 1: only `stream` may still use it. 2: another stream
+ * may, `stream` would have to wait. 3: not to be had early. */
+static int closeness(const vrpi_extent *e, const vrpi_stream *stream) {
+    if (vrpi_done(e->stream, e->stamp))
+        return 0;
+    if (e->arena->klass == VRPI_CLASS_GROWABLE)
+        return 3;
+    return e->stream == stream ? 1 : 2;
+}
+
+/* The largest idle extent of at most `bytes` that close; of equal ones the one
+ * idle for longest. */
+static vrpi_extent *pick(const vrpi_pool *core, const vrpi_stream *stream, uint64_t bytes,
+                         int level) {
+    vrpi_extent *best = NULL;
+    int looks = IDLE_LOOKS_MAX;
+    for (vrpi_node *n = vrpi_tree_below(&core->idle, bytes + 1, 0); n != NULL && looks-- > 0;
+         n = vrpi_tree_prev(n)) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        if (best != NULL && e->bytes < best->bytes)
+            break;
+        if (closeness(e, stream) <= level && (best == NULL || e->idle_since < best->idle_since))
+            best = e;
+    }
+    return best;
+}
+
+/* The smallest idle extent above `bytes` that may hang over by `room`. */
+static vrpi_extent *pick_over(const vrpi_pool *core, const vrpi_stream *stream, uint64_t bytes,
+                              uint64_t most, int level) {
+    int looks = 64;
+    for (vrpi_node *n = vrpi_tree_at_least(&core->idle, bytes + 1, 0);
+         n != NULL && n->bytes <= most && looks-- > 0; n = vrpi_tree_next(n)) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        if (closeness(e, stream) <= level)
+            return e;
+    }
+    return NULL;
+}
+
+/* One stretch of granules to back, in bytes from the arena's base. */
+typedef struct stretch {
+    vrpi_arena *arena;
+    uint64_t first, count; /* granules */
+    uint64_t most;         /* granules that the next extent may take */
+    uint64_t size;         /* of the block */
+    int at_end;            /* the stretch ends with the block */
+} stretch;
+
+static int next_stretch(const vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes,
+                        stretch *out) {
+    uint64_t g = core->granularity;
+    uint64_t i = vrpi_granule_of(core, arena, addr);
+    uint64_t last = vrpi_granule_of(core, arena, addr + bytes - 1);
+    uint64_t from = i;
+    for (; i <= last && arena->granules[i] != &core->claimed; i++)
+        continue;
+    if (i > last)
+        return 0;
+    out->arena = arena;
+    out->first = i;
+    out->count = 0;
+    while (i <= last && arena->granules[i] == &core->claimed) {
+        out->count++;
+        i++;
+    }
+    out->at_end = i > last;
+    out->size = bytes;
+    out->most = out->count;
+    /* A granule that the block shares with a neighbour gets an extent of its
+     * own, so that what the neighbour pins is one granule. */
+    if (out->first == from && (addr - arena->base) % g != 0)
+        out->most = 1;
+    else if (out->at_end && (addr + bytes - arena->base) % g != 0 && out->count > 1)
+        out->most = out->count - 1;
+    return 1;
+}
+
+/* Granules behind the block that are untouched and free. */
+static uint64_t room_behind(const vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes,
+                            uint64_t most) {
+    const vrpi_block *next;
+    uint64_t g = vrpi_granule_of(core, arena, addr + bytes - 1) + 1;
+    uint64_t limit, room = 0;
+    if (arena->klass == VRPI_CLASS_GROWABLE)
+        return 0;
+    next = vrpi_block_at(core, arena, addr)->next;
+    if (next != NULL && next->state != VRPI_FREE)
+        return 0;
+    limit = next == NULL || next->next == NULL
+                ? arena->bytes / core->granularity
+                : (next->addr + next->bytes - arena->base) / core->granularity;
+    while (room < most && g < limit && (g >= arena->granule_count || arena->granules[g] == NULL)) {
+        g++;
+        room++;
+    }
+    return room;
+}
+
+static vrp_status move_here(vrpi_pool *core, vrpi_request *request, vrpi_extent *e,
+                            vrpi_stream *stream, const stretch *s) {
+    if (closeness(e, stream) == 2) {
+        uint64_t stamp = e->stamp;
+        vrpi_stream *other = e->stream;
+        vrp_status status = vrpi_device_wait(core, request->thread, stream, other, stamp);
+        if (status != VRP_OK)
+            return status;
+        if (!e->node.linked || e->stream != other || e->stamp != stamp)
+            return VRP_OK; /* taken meanwhile: look again */
+    }
+    return vrpi_extent_move(core, e, s->arena, s->arena->base + s->first * core->granularity,
+                            stream);
+}
+
+/* Moves a larger extent to the end of the block, over untouched space. */
+static vrp_status move_over(vrpi_pool *core, vrpi_request *request, vrpi_extent *e,
+                            vrpi_stream *stream, const stretch *s) {
+    uint64_t over = e->bytes / core->granularity - s->count;
+    uint64_t from = s->first + s->count;
+    uint64_t end = s->arena->base + (from + over) * core->granularity;
+    vrp_status status;
+    VRPI_TRY(vrpi_nodes_reserve(core, 4, 1, 1));
+    VRPI_TRY(vrpi_arena_granules(core, s->arena, end));
+    if (end > s->arena->end)
+        vrpi_arena_extend(core, s->arena, end);
+    for (uint64_t i = 0; i < over; i++)
+        s->arena->granules[from + i] = &core->claimed;
+    status = move_here(core, request, e, stream, s);
+    for (uint64_t i = 0; i < over; i++)
+        if (s->arena->granules[from + i] == &core->claimed)
+            s->arena->granules[from + i] = NULL;
+    if (status != VRP_OK)
+        vrpi_arena_shrink(core, s->arena);
+    return status;
+}
+
+/* Tries idle memory for the stretch. 1: something changed, look again. */
+static int reuse_idle(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena,
+                      vrpi_stream *stream, uint64_t addr, const stretch *s, uint64_t cap) {
+    uint64_t g = core->granularity;
+    uint64_t want = s->most * g < cap ? s->most * g : cap;
+    vrpi_extent *e = pick(core, stream, s->most * g, 0);
+    if (e == NULL || e->bytes * 2 < want) {
+        /* one that is in flight on this very stream may fit better */
+        vrpi_extent *other = pick(core, stream, s->most * g, 1);
+        if (e == NULL || (other != NULL && other->bytes > e->bytes))
+            e = other;
+    }
+    if (e != NULL)
+        return move_here(core, request, e, stream, s) == VRP_OK;
+    e = pick(core, stream, s->most * g, 2);
+    if (e != NULL && move_here(core, request, e, stream, s) == VRP_OK)
+        return 1;
+    if (s->at_end) {
+        uint64_t bytes = s->count * g;
+        uint64_t most = cap > bytes + bytes / 2 ? cap : bytes + bytes / 2;
+        uint64_t room = room_behind(core, arena, addr, s->size, most / g);
+        if (most > bytes + room * g)
+            most = bytes + room * g;
+        for (int level = 0; level < 3; level++) {
+            e = pick_over(core, stream, bytes, most, level);
+            if (e != NULL && move_over(core, request, e, stream, s) == VRP_OK)
+                return 1;
+        }
+    }
+    return vrpi_release_one(core, g);
+}
+
+/* Takes back what was created for a request that fails after all. */
+static void undo(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes, int keep) {
+    uint64_t i = vrpi_granule_of(core, arena, addr);
+    uint64_t last = vrpi_granule_of(core, arena, addr + bytes - 1);
+    for (; i <= last; i++) {
+        vrpi_extent *e = arena->granules[i];
+        if (e == NULL || !e->fresh)
+            continue;
+        e->fresh = 0;
+        if (keep)
+            continue;
+        e->live = 0;
+        vrpi_idle_add(core, e);
+        if (vrpi_extent_release(core, e) != VRP_OK && arena->granules[i] == e) {
+            vrpi_idle_remove(core, e); /* stays; the block's end makes it idle */
+            e->live = 1;
+        }
+    }
+}
+
+static uint64_t growth_allowed(const vrpi_pool *core, uint64_t want) {
+    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t below;
+    if (!vrpi_growth_is_barred(core, want))
+        return want;
+    if (knob(core, VRP_KNOB_GAP_RULE) != VRP_GAP_RULE_HIGH_WATER || reserved >= core->high_water)
+        return 0;
+    below = (core->high_water - reserved) / core->granularity * core->granularity;
+    return below >= want / 4 ? below : 0; /* a part of it, if that is worth a handle */
+}
+
+vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, vrpi_stream *stream,
+                     uint64_t addr, uint64_t bytes) {
+    uint64_t cap = extent_cap(core, arena, bytes) / core->granularity * core->granularity;
+    stretch s;
+    vrp_status status = VRP_OK;
+    if (cap < core->granularity)
+        cap = core->granularity;
+    vrpi_poll(core, request->thread);
+    while (next_stretch(core, arena, addr, bytes, &s)) {
+        uint64_t at = arena->base + s.first * core->granularity;
+        uint64_t want = s.most * core->granularity < cap ? s.most * core->granularity : cap;
+        uint64_t grow = growth_allowed(core, want);
+        if (grow == 0 && core->idle.count > 0 &&
+            reuse_idle(core, request, arena, stream, addr, &s, cap))
+            continue;
+        want = grow == 0 ? want : grow;
+        vrpi_gap_missed(core, want);
+        status = vrpi_limit_exceeded(core, want) ? VRP_OUT_OF_DEVICE_MEMORY
+                                                 : vrpi_extent_create(core, arena, at, want);
+        if (status == VRP_OK) {
+            arena->granules[s.first]->fresh = 1;
+            continue;
+        }
+        if (status == VRP_OUT_OF_DEVICE_MEMORY) {
+            if (core->idle.count > 0 && reuse_idle(core, request, arena, stream, addr, &s, cap))
+                continue;
+            status = vrpi_oom(core, request, want);
+            if (status == VRP_OK)
+                continue;
+        }
+        break;
+    }
+    undo(core, arena, addr, bytes, status == VRP_OK);
+    return status;
+}

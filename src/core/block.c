@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks: placing a request, splitting, merging. Free blocks of a space lie in
+ * one tree by (bytes, address).
+ *
+ * Placement: among the smallest holes that fit, the one that needs the fewest
+ * newly backed bytes, then the smallest, then the lowest address. A block goes
+ * to the start or the end of its hole, next to a neighbour: a hole of odd size
+ * in the middle would split every later one. */
+
+#include "core/core.h"
+
+enum { CANDIDATES_MAX = 256 };
+
+typedef struct place {
+    vrpi_arena *arena;
+    vrpi_block *block; /* NULL: the untouched tail of the arena */
+    uint64_t addr;
+    uint64_t unbacked; /* bytes of granules to back */
+    int found;
+} place;
+
+uint64_t vrpi_stamp(vrpi_stream *stream) {
+    /* Of a forgotten stream nothing new can be recorded: its last event covers
+     * whatever was queued before it was destroyed. */
+    return stream->forgotten ? stream->seq : ++stream->seq;
+}
+
+uint8_t vrpi_class_of(uint64_t size, uint8_t tag) {
+    if (tag == VRP_TAG_WEIGHTS && size > VRPI_SMALL_MAX)
+        return VRPI_CLASS_WEIGHTS;
+    return size <= UINT64_C(1048576) ? VRPI_CLASS_SMALL : VRPI_CLASS_LARGE;
+}
+
+/* Bytes to back for a block there; 0 if a driver call is changing it now. */
+static int measure(const vrpi_pool *core, const vrpi_arena *arena, uint64_t addr, uint64_t size,
+                   uint64_t *out_unbacked) {
+    uint64_t g = core->granularity, unbacked = 0;
+    uint64_t i = vrpi_granule_of(core, arena, addr);
+    uint64_t last = vrpi_granule_of(core, arena, addr + size - 1);
+    while (i <= last) {
+        const vrpi_extent *e = i < arena->granule_count ? arena->granules[i] : NULL;
+        if (e == NULL) {
+            unbacked += g;
+            i++;
+            continue;
+        }
+        if (e->state == VRPI_EXTENT_TRANSIT)
+            return 0;
+        i = vrpi_granule_of(core, arena, e->addr + e->bytes - 1) + 1;
+    }
+    *out_unbacked = unbacked;
+    return 1;
+}
+
+static void consider(const vrpi_pool *core, vrpi_block *hole, uint64_t addr, uint64_t size,
+                     place *best) {
+    uint64_t unbacked;
+    if (addr < hole->addr || addr + size > hole->addr + hole->bytes)
+        return;
+    if (!measure(core, hole->arena, addr, size, &unbacked))
+        return;
+    if (best->found && unbacked >= best->unbacked)
+        return; /* holes come in order of size and address */
+    best->found = 1;
+    best->arena = hole->arena;
+    best->block = hole;
+    best->addr = addr;
+    best->unbacked = unbacked;
+}
+
+static uint64_t align_up(uint64_t x, uint64_t alignment) {
+    return (x + alignment - 1) & ~(alignment - 1);
+}
+
+/* The untouched end of the space's newest arena. */
+static void consider_tail(const vrpi_pool *core, vrpi_space *space, uint64_t size,
+                          uint64_t alignment, place *best) {
+    vrpi_arena *arena = space->arenas;
+    uint64_t start, unbacked;
+    if (arena == NULL || core->backing == VRP_BACKING_MALLOC)
+        return;
+    start = arena->end;
+    if (arena->last != NULL && arena->last->state == VRPI_FREE)
+        start = arena->last->addr;
+    start = align_up(start, alignment);
+    if (start + size > arena->base + arena->bytes)
+        return;
+    if (!measure(core, arena, start, size, &unbacked)) {
+        start = align_up(arena->end, alignment); /* the last granule is being changed */
+        if (start + size > arena->base + arena->bytes ||
+            !measure(core, arena, start, size, &unbacked))
+            return;
+    }
+    if (best->found && unbacked >= best->unbacked)
+        return;
+    best->found = 1;
+    best->arena = arena;
+    best->block = NULL;
+    best->addr = start;
+    best->unbacked = unbacked;
+}
+
+/* Knob SPLIT_LIMIT_BYTES: a large segment is not cut up for a small request. */
+static int may_split(const vrpi_pool *core, uint64_t hole_bytes, uint64_t size) {
+    uint64_t limit =
+        atomic_load_explicit(&core->knob[VRP_KNOB_SPLIT_LIMIT_BYTES], memory_order_relaxed);
+    return limit == 0 || core->backing != VRP_BACKING_MALLOC || hole_bytes <= limit ||
+           size >= hole_bytes / 2;
+}
+
+static void find_place(const vrpi_pool *core, vrpi_space *space, uint64_t size, uint64_t alignment,
+                       place *best) {
+    int left = CANDIDATES_MAX;
+    best->found = 0;
+    for (vrpi_node *n = vrpi_tree_at_least(&space->free, size, 0); n != NULL && left-- > 0;
+         n = vrpi_tree_next(n)) {
+        vrpi_block *hole = (vrpi_block *)(void *)n;
+        uint64_t end = (hole->addr + hole->bytes - size) & ~(alignment - 1);
+        if (!may_split(core, hole->bytes, size))
+            break;
+        consider(core, hole, align_up(hole->addr, alignment), size, best);
+        if (best->found && best->unbacked == 0)
+            return;
+        if (hole->bytes > size)
+            consider(core, hole, end, size, best);
+        if (best->found && best->unbacked == 0)
+            return;
+    }
+    consider_tail(core, space, size, alignment, best);
+}
+
+/* Puts `block` into the address list before or behind `at`. */
+static void link_block(vrpi_block *at, vrpi_block *block, int behind) {
+    vrpi_arena *arena = at->arena;
+    block->arena = arena;
+    block->prev = behind ? at : at->prev;
+    block->next = behind ? at->next : at;
+    if (block->prev != NULL)
+        block->prev->next = block;
+    else
+        arena->first = block;
+    if (block->next != NULL)
+        block->next->prev = block;
+    else
+        arena->last = block;
+}
+
+static void unlink_block(vrpi_block *block) {
+    vrpi_arena *arena = block->arena;
+    if (block->prev != NULL)
+        block->prev->next = block->next;
+    else
+        arena->first = block->next;
+    if (block->next != NULL)
+        block->next->prev = block->prev;
+    else
+        arena->last = block->prev;
+}
+
+static void tree_add(vrpi_block *block) {
+    if (block->arena->space != NULL)
+        vrpi_tree_insert(&block->arena->space->free, &block->node, block->bytes, block->addr);
+}
+
+static void tree_take(vrpi_block *block) {
+    if (block->node.linked)
+        vrpi_tree_remove(&block->arena->space->free, &block->node);
+}
+
+vrpi_block *vrpi_block_carve(vrpi_pool *core, vrpi_block *block, uint64_t addr, uint64_t bytes) {
+    vrpi_arena *arena = block->arena;
+    uint64_t start = block->addr, end = block->addr + block->bytes;
+    tree_take(block);
+    /* The larger remainder keeps the node, so that few granules change hands. */
+    if (end - (addr + bytes) > 0 && (addr > start || end - (addr + bytes) >= bytes)) {
+        vrpi_block *rest = block;
+        if (addr > start) {
+            rest = vrpi_block_node(core);
+            link_block(block, rest, 1);
+            vrpi_arena_cover(core, arena, rest, addr + bytes, end);
+        } else {
+            vrpi_block *taken = vrpi_block_node(core);
+            link_block(block, taken, 0);
+            vrpi_arena_cover(core, arena, taken, addr, addr + bytes);
+            block = taken;
+            block->addr = start;
+        }
+        rest->addr = addr + bytes;
+        rest->bytes = end - rest->addr;
+        rest->state = VRPI_FREE;
+        tree_add(rest);
+    } else if (end > addr + bytes) {
+        vrpi_block *rest = vrpi_block_node(core);
+        link_block(block, rest, 1);
+        rest->addr = addr + bytes;
+        rest->bytes = end - rest->addr;
+        vrpi_arena_cover(core, arena, rest, rest->addr, end);
+        tree_add(rest);
+    }
+    if (addr > start) {
+        vrpi_block *taken = vrpi_block_node(core);
+        link_block(block, taken, 1);
+        vrpi_arena_cover(core, arena, taken, addr, addr + bytes);
+        block->bytes = addr - start;
+        tree_add(block);
+        block = taken;
+    }
+    block->addr = addr;
+    block->bytes = bytes;
+    block->state = VRPI_LIVE;
+    return block;
+}
+
+void vrpi_block_merge(vrpi_pool *core, vrpi_block *block) {
+    vrpi_arena *arena = block->arena;
+    vrpi_block *other;
+    block->state = VRPI_FREE;
+    block->slab = NULL;
+    for (int behind = 0; behind < 2; behind++) {
+        other = behind ? block->next : block->prev;
+        if (other == NULL || other->state != VRPI_FREE)
+            continue;
+        tree_take(other);
+        tree_take(block);
+        if (other->bytes > block->bytes) { /* the larger keeps its node */
+            vrpi_block *swap = block;
+            block = other;
+            other = swap;
+        }
+        vrpi_arena_cover(core, arena, block, other->addr, other->addr + other->bytes);
+        if (other->addr < block->addr)
+            block->addr = other->addr;
+        block->bytes += other->bytes;
+        unlink_block(other);
+        vrpi_block_node_free(core, other);
+    }
+    tree_add(block);
+}
+
+vrpi_block *vrpi_block_at(const vrpi_pool *core, const vrpi_arena *arena, uint64_t addr) {
+    vrpi_block *block;
+    if (addr < arena->base || addr >= arena->end)
+        return NULL;
+    block = arena->starts[vrpi_granule_of(core, arena, addr)];
+    while (block != NULL && block->addr + block->bytes <= addr)
+        block = block->next;
+    return block;
+}
+
+vrpi_arena *vrpi_arena_at(const vrpi_pool *core, uint64_t addr) {
+    for (vrpi_arena *a = core->arenas; a != NULL; a = a->next)
+        if (addr >= a->base && addr - a->base < a->bytes)
+            return a;
+    return NULL;
+}
+
+void vrpi_block_free(vrpi_pool *core, vrpi_block *block, uint64_t stamp) {
+    vrpi_arena *arena = block->arena;
+    if (arena->space != NULL)
+        arena->space->freed_bytes += block->bytes;
+    vrpi_extent_unuse(core, arena, block->addr, block->bytes, arena->stream, stamp);
+    vrpi_map_set(core, block->addr, block->slab != NULL ? block->bytes : VRPI_UNIT, NULL);
+    arena->used_blocks--;
+    vrpi_block_merge(core, block);
+    vrpi_arena_shrink(core, arena);
+}
+
+/* Marks the unbacked granules of a block as ours, or as nobody's. */
+static void claim(vrpi_pool *core, vrpi_arena *arena, const vrpi_block *block, int ours) {
+    uint64_t i = vrpi_granule_of(core, arena, block->addr);
+    uint64_t last = vrpi_granule_of(core, arena, block->addr + block->bytes - 1);
+    for (; i <= last; i++) {
+        if (ours && arena->granules[i] == NULL)
+            arena->granules[i] = &core->claimed;
+        else if (!ours && arena->granules[i] == &core->claimed)
+            arena->granules[i] = NULL;
+    }
+}
+
+static vrp_status take(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream, place *at,
+                       uint64_t size, vrpi_block **out) {
+    vrpi_arena *arena = at->arena;
+    vrpi_block *block = at->block;
+    vrp_status status = VRP_OK;
+    if (block == NULL) {
+        uint64_t end = arena->base + align_up(at->addr + size - arena->base, core->granularity);
+        VRPI_TRY(vrpi_arena_granules(core, arena, end));
+        if (end > arena->end)
+            vrpi_arena_extend(core, arena, end);
+        block = arena->last;
+    }
+    block = vrpi_block_carve(core, block, at->addr, size);
+    arena->used_blocks++;
+    vrpi_extent_use(core, arena, block->addr, size);
+    if (at->unbacked > 0) {
+        claim(core, arena, block, 1);
+        status = vrpi_back(core, request, arena, stream, block->addr, size);
+        claim(core, arena, block, 0);
+    }
+    if (status != VRP_OK) {
+        vrpi_extent_unuse(core, arena, block->addr, size, NULL, 0);
+        arena->used_blocks--;
+        vrpi_block_merge(core, block);
+        vrpi_arena_shrink(core, arena);
+        return status;
+    }
+    arena->space->taken_bytes += size;
+    *out = block;
+    return VRP_OK;
+}
+
+/* malloc backing: an idle segment of another class or stream that fits, whose
+ * work is done, changes hands. */
+static int adopt(vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uint64_t size,
+                 uint64_t alignment) {
+    uint64_t need = size + (alignment > VRPI_UNIT ? alignment : 0);
+    vrpi_node *n = vrpi_tree_at_least(&core->idle, need, 0);
+    for (int left = 64; n != NULL && left > 0; n = vrpi_tree_next(n), left--) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        if (e->arena->space == &stream->space[klass] || !may_split(core, e->bytes, size) ||
+            !(vrpi_done(e->stream, e->stamp) || e->stream == stream))
+            continue;
+        if (e->arena->space != NULL)
+            vrpi_arena_detach(core, e->arena);
+        vrpi_arena_attach(core, e->arena, stream, klass);
+        return 1;
+    }
+    return 0;
+}
+
+static vrp_status new_segment(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
+                              uint8_t klass, uint64_t size, uint64_t alignment) {
+    uint64_t least =
+        atomic_load_explicit(&core->knob[VRP_KNOB_SEGMENT_BYTES], memory_order_relaxed);
+    uint64_t exact = align_up(size + (alignment > VRPI_UNIT ? alignment : 0), core->granularity);
+    uint64_t want = exact > least ? exact : least;
+    vrpi_arena *arena;
+    vrp_status status;
+    for (;;) {
+        vrpi_make_room(core, want);
+        vrpi_gap_missed(core, want);
+        status = vrpi_limit_exceeded(core, want) ? VRP_OUT_OF_DEVICE_MEMORY
+                                                 : vrpi_segment_create(core, want, &arena);
+        if (status == VRP_OK) {
+            vrpi_arena_attach(core, arena, stream, klass);
+            return VRP_OK;
+        }
+        if (status != VRP_OUT_OF_DEVICE_MEMORY)
+            return status;
+        if (want > exact) {
+            want = exact; /* a large step no longer fits: exactly what is needed */
+            continue;
+        }
+        status = vrpi_oom(core, request, want);
+        return status == VRP_OK ? VRP_OK : status; /* OK: the caller searches again */
+    }
+}
+
+vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
+                            uint8_t klass, uint64_t size, uint64_t alignment, vrpi_block **out) {
+    vrpi_space *space = &stream->space[klass];
+    int flushed = 0;
+    for (;;) {
+        place at = {0};
+        VRPI_TRY(vrpi_nodes_reserve(core, 4, 1, 1));
+        find_place(core, space, size, alignment, &at);
+        if ((!at.found || at.unbacked > 0) && !flushed) {
+            /* What threads hold back may fit or make extents idle. */
+            flushed = 1;
+            if ((!at.found || vrpi_growth_is_barred(core, at.unbacked)) &&
+                vrpi_fronts_flush_all(core) > 0)
+                continue;
+        }
+        if (at.found)
+            return take(core, request, stream, &at, size, out);
+        if (core->backing == VRP_BACKING_MALLOC) {
+            vrpi_poll(core, request->thread);
+            if (!adopt(core, stream, klass, size, alignment))
+                VRPI_TRY(new_segment(core, request, stream, klass, size, alignment));
+        } else {
+            vrpi_arena *arena;
+            VRPI_TRY(vrpi_arena_grow_space(core, stream, klass, size + alignment, &arena));
+        }
+    }
+}
+
+uint64_t vrpi_largest_free(vrpi_pool *core) {
+    uint64_t largest = 0;
+    for (const vrpi_arena *a = core->arenas; a != NULL; a = a->next)
+        for (const vrpi_block *b = a->first; b != NULL; b = b->next) {
+            uint64_t run = 0, at = b->addr;
+            if (b->state != VRPI_FREE)
+                continue;
+            while (at < b->addr + b->bytes) { /* backed runs within the block */
+                const vrpi_extent *e = a->granules[vrpi_granule_of(core, a, at)];
+                uint64_t next = a->base + (vrpi_granule_of(core, a, at) + 1) * core->granularity;
+                if (next > b->addr + b->bytes)
+                    next = b->addr + b->bytes;
+                run = e != NULL && e->state == VRPI_EXTENT_BACKED ? run + (next - at) : 0;
+                if (run > largest)
+                    largest = run;
+                at = next;
+            }
+        }
+    return largest;
+}

@@ -1,0 +1,604 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef VRPI_CORE_CORE_H
+#define VRPI_CORE_CORE_H
+
+/* The structures of a pool and, under the name of the file that owns it, every
+ * function that crosses files. docs/design/core.md explains the whole.
+ *
+ *   pool -> streams -> spaces (one a class) -> arenas (address ranges)
+ *                                                |-> blocks tile [base, end)
+ *                                                `-> extents back granules of it
+ *   pool -> threads -> fronts (one a stream): magazines of slots, a few blocks
+ *
+ * All of an arena's free memory belongs to its stream, so freed neighbours
+ * always merge and no block is ever handed to another stream. Between streams
+ * memory moves as extents: a wholly free extent is mapped into the arena where
+ * it is wanted, after its stream's work (known done, or waited for by the
+ * device). `lock` guards everything that is not marked otherwise; no driver
+ * call is made under it. What a driver call is changing meanwhile is marked
+ * VRPI_EXTENT_TRANSIT and used by nobody.
+ */
+
+#include "core/tree.h"
+#include "platform/error.h"
+#include "platform/sync.h"
+#include "vrampool/inspect.h"
+#include "vrampool/knobs.h"
+#include "vrampool/vrampool.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VRPI_UNIT UINT64_C(512)        /* grid of blocks */
+#define VRPI_CELL_SHIFT 15             /* a live block is at least one cell long, so at most */
+#define VRPI_CELL (UINT64_C(1) << 15)  /* one starts in any cell of 32 KiB */
+#define VRPI_SMALL_MAX UINT64_C(32768) /* largest request that a slab serves */
+#define VRPI_SMALL_CLASSES 32
+#define VRPI_ADDRESS_BITS 49
+#define VRPI_LEAF_SHIFT 30 /* a leaf of the map covers 1 GiB */
+#define VRPI_MAG_SLOTS 32
+#define VRPI_FRONT_BLOCKS 12
+#define VRPI_THREAD_SCOPES 4
+#define VRPI_LEASE_BYTES (INT64_C(1) << 20) /* a thread's counters are late by at most this */
+#define VRPI_RING 16                        /* events in flight per stream */
+#define VRPI_SCOPES_MAX 65536u
+#define VRPI_SCOPE_CHUNK 256u
+#define VRPI_FRONTS_MAX 16u
+
+typedef struct vrpi_pool vrpi_pool;
+typedef struct vrpi_stream vrpi_stream;
+typedef struct vrpi_space vrpi_space;
+typedef struct vrpi_arena vrpi_arena;
+typedef struct vrpi_extent vrpi_extent;
+typedef struct vrpi_block vrpi_block;
+typedef struct vrpi_slab vrpi_slab;
+typedef struct vrpi_thread vrpi_thread;
+
+/* Classes of blocks that do not share extents: by size, so that small blocks
+ * pin little, and weights apart from what is short-lived. */
+enum {
+    VRPI_CLASS_SLAB = 0,
+    VRPI_CLASS_SMALL = 1, /* to 1 MiB */
+    VRPI_CLASS_LARGE = 2,
+    VRPI_CLASS_WEIGHTS = 3,
+    VRPI_CLASS_COUNT = 4,
+    VRPI_CLASS_GROWABLE = 4, /* arenas of growable buffers: in no space */
+};
+
+/* ---- counters ---------------------------------------------------------------
+ * A group is what is counted together: the pool, a tag, a scope. Its truth is
+ * the sum of `current` and every thread's shard. */
+typedef struct vrpi_tally {
+    _Atomic int64_t current, peak, total;
+} vrpi_tally;
+
+typedef struct vrpi_group {
+    vrpi_tally requested, allocated, blocks;
+    _Atomic uint64_t budget; /* allocated bytes; 0: none */
+    _Atomic int64_t leased;  /* of the budget: in use or held by threads */
+} vrpi_group;
+
+/* Written by its thread only (or under seizure), read by anybody. */
+typedef struct vrpi_shard {
+    _Atomic int64_t requested, requested_max, requested_total;
+    _Atomic int64_t allocated, allocated_max, allocated_total;
+    _Atomic int64_t blocks, blocks_max, blocks_total;
+    _Atomic int64_t lease; /* budget bytes held and not in use */
+} vrpi_shard;
+
+/* ---- memory ----------------------------------------------------------------- */
+
+enum { VRPI_EXTENT_BACKED = 0, VRPI_EXTENT_TRANSIT = 1 };
+
+struct vrpi_extent {
+    vrpi_node node; /* in pool->idle while backed and live == 0 */
+    uint64_t addr, bytes;
+    vrp_handle handle; /* vmm */
+    vrpi_arena *arena;
+    vrpi_stream *stream; /* may still use it up to `stamp`; NULL: nobody */
+    uint64_t stamp;
+    uint64_t idle_since;       /* pool->ticks when it became idle */
+    uint32_t live;             /* blocks in use that touch it */
+    uint8_t state;             /* VRPI_EXTENT_* */
+    uint8_t marked;            /* to be trimmed as soon as its work is done */
+    uint8_t fresh;             /* created for a request that may still fail */
+    uint32_t ghosts;           /* older mappings of its handle that still stand */
+    vrpi_extent *next, **link; /* pool->extents */
+};
+
+/* A mapping whose memory went elsewhere while work on it was unfinished. Its
+ * addresses are covered by a block of state GHOST until it is unmapped. */
+typedef struct vrpi_ghost {
+    struct vrpi_ghost *next;
+    vrpi_block *block;
+    vrpi_extent *extent; /* whose handle it is */
+    vrpi_stream *stream;
+    uint64_t stamp;
+} vrpi_ghost;
+
+struct vrpi_arena {
+    vrpi_arena *next, **link; /* pool->arenas, in order of creation */
+    vrpi_arena *space_next;   /* same space */
+    vrpi_space *space;        /* NULL: spare, or a growable buffer's */
+    vrpi_stream *stream;      /* whose free memory this is; NULL: spare */
+    uint64_t base, bytes;     /* reserved addresses */
+    uint64_t end;             /* blocks tile [base, end); beyond: untouched */
+    vrpi_block *first, *last;
+    vrpi_extent **granules; /* by (address - base) / granularity, up to granule_count */
+    vrpi_block **starts;    /* the block that holds the granule's first byte */
+    uint64_t granule_count;
+    uint64_t used_blocks; /* blocks that are not free (ghosts included) */
+    uint64_t backed_bytes;
+    uint32_t number;
+    uint8_t klass;
+    uint8_t closing; /* its addresses are being given up */
+};
+
+struct vrpi_space {
+    vrpi_tree free; /* blocks of all its arenas */
+    vrpi_arena *arenas;
+    uint64_t taken_bytes, freed_bytes;      /* by blocks, since the beginning */
+    vrpi_slab *partial[VRPI_SMALL_CLASSES]; /* CLASS_SLAB only: slabs with free slots */
+};
+
+enum {
+    VRPI_FREE = 0,
+    VRPI_LIVE = 1,
+    VRPI_CACHED = 2,   /* in a thread's front */
+    VRPI_DEFERRED = 3, /* freed; waits for other streams */
+    VRPI_SLAB = 4,
+    VRPI_GHOST = 5,
+    VRPI_GROWABLE = 6,
+    VRPI_SHARED = 7, /* a live slot that vrp_record_stream has announced */
+};
+
+typedef struct vrpi_uses vrpi_uses;
+
+struct vrpi_block {
+    vrpi_node node; /* in space->free while FREE */
+    uint64_t addr, bytes;
+    vrpi_block *prev, *next; /* by address in the arena */
+    vrpi_arena *arena;
+    uint64_t requested;
+    vrpi_slab *slab; /* state SLAB */
+    vrpi_uses *uses; /* other streams announced for it */
+    uint32_t scope;
+    _Atomic uint8_t state;
+    uint8_t tag;
+};
+
+typedef struct vrpi_slot {
+    uint32_t scope;
+    uint16_t waste; /* slot bytes - requested bytes */
+    uint8_t tag;
+    _Atomic uint8_t state; /* VRPI_FREE, LIVE, CACHED, DEFERRED */
+} vrpi_slot;
+
+struct vrpi_slab {
+    uint64_t addr;
+    uint32_t slot_bytes, slot_count;
+    uint32_t free_count; /* slots in the free list below */
+    uint32_t first_free; /* index + 1; 0: none */
+    uint32_t klass;
+    uint64_t magic; /* 2^32 / slot units, rounded up: for the division by slot size */
+    vrpi_block *block;
+    vrpi_stream *stream;
+    vrpi_slab *next, **link;         /* space->partial */
+    vrpi_slab *all_next, **all_link; /* pool->slabs */
+    _Atomic uint64_t scope_mask;     /* bit scope % 64: may hold a slot of that scope */
+    vrpi_uses **uses;                /* per slot, for state SHARED; NULL until one is */
+    uint32_t *next_free;             /* per slot: index + 1 of the next free one */
+    vrpi_slot slot[];
+};
+
+/* Streams that use one live block besides its own, and after its free the
+ * stamps to wait for. */
+struct vrpi_uses {
+    vrpi_uses *next; /* pool->deferred, once freed */
+    vrp_devptr ptr;
+    uint32_t count, capacity;
+    struct vrpi_use {
+        vrpi_stream *stream;
+        uint64_t stamp;
+    } use[];
+};
+
+/* ---- streams ------------------------------------------------------------------
+ * Every free gets the stream's next stamp. An event recorded while `seq` was n
+ * covers all stamps up to n: a free that comes in between the reading of n and
+ * the record has a larger stamp and is not covered. */
+struct vrpi_stream {
+    vrpi_stream *next, **link; /* pool->streams */
+    vrp_stream handle;
+    uint64_t key;       /* what it is looked up by: handle, or the driver's id */
+    vrpi_thread *owner; /* per-thread default stream: the only one to record on it */
+    uint64_t seq, covered, completed;
+    struct {
+        vrp_event event;
+        uint64_t seq;
+    } ring[VRPI_RING];
+    uint32_t ring_first, ring_count;
+    uint32_t refs;     /* uses and ghosts that name it */
+    uint32_t busy;     /* threads that look at it with the lock dropped */
+    uint64_t snapshot; /* while `syncing`: seq when the device-wide wait began */
+    uint8_t capturing, forgotten, recording, polling, per_thread;
+    uint8_t wanted; /* a record of its idle memory is due */
+    uint8_t syncing;
+    vrpi_space space[VRPI_CLASS_COUNT];
+};
+
+/* ---- threads -------------------------------------------------------------------- */
+
+typedef struct vrpi_magazine {
+    uint32_t count, capacity;
+    struct {
+        vrpi_slab *slab;
+        uint32_t index;
+    } slot[VRPI_MAG_SLOTS];
+} vrpi_magazine;
+
+typedef struct vrpi_front {
+    struct vrpi_front *next;
+    vrpi_thread *thread;
+    vrp_stream handle;
+    vrpi_stream *stream;
+    _Atomic uint64_t cached_bytes;
+    uint32_t block_count;
+    uint64_t block_bytes[VRPI_FRONT_BLOCKS];
+    vrpi_block *block[VRPI_FRONT_BLOCKS];
+    vrpi_magazine mag[VRPI_SMALL_CLASSES];
+} vrpi_front;
+
+struct vrpi_thread {
+    _Atomic int busy;                /* exchanged to 1 by whoever works on it */
+    _Atomic(struct vrp_pool *) pool; /* NULL once the pool is gone */
+    vrpi_pool *core;
+    vrpi_thread *thread_next;      /* this thread's list; its own */
+    vrpi_thread *next, **link;     /* core->threads */
+    vrpi_front *fronts;            /* changed by the thread itself, under core->lock */
+    _Atomic uint64_t cached_bytes; /* in all of them */
+    vrpi_shard all, tag[VRP_TAG_COUNT];
+    struct {
+        uint32_t scope; /* 0: unused */
+        vrpi_shard shard;
+    } scope[VRPI_THREAD_SCOPES];
+    uint32_t scope_turn;
+    uint32_t front_count;
+    uint8_t in_oom_call;
+    uint8_t orphan; /* its thread has ended: whoever ends the pool frees it */
+};
+
+typedef struct vrpi_scope {
+    vrpi_group group;
+    _Atomic uint32_t generation;
+    _Atomic uint8_t state; /* 0 unused, 1 open, 2 closed, 3 being released */
+} vrpi_scope;
+
+/* ---- the pool ---------------------------------------------------------------------- */
+
+enum { VRPI_OPEN = 1, VRPI_CLOSING = 2, VRPI_CLOSED = 3 };
+
+/* What the user holds. Never given back to the host while a late caller may
+ * still hold it: dead ones are kept, the oldest of many is used again. */
+struct vrp_pool {
+    _Atomic int state;
+    _Atomic uint32_t users; /* threads inside a slow path */
+    unsigned fork_count;    /* vrpi_fork_count at creation */
+    vrpi_pool *core;
+    struct vrp_pool *next;
+};
+
+struct vrpi_pool {
+    vrpi_mutex lock;
+    vrp_pool *handle;
+    const vrp_driver_ops *ops;
+    void *ctx;
+    vrp_driver *driver;
+    vrp_pool_config config;
+    vrp_device_info device;
+    int32_t backing;
+    uint64_t granularity;
+    uint64_t arena_bytes;
+    _Atomic uint64_t knob[VRP_KNOB_COUNT];
+    /* map from cells to blocks: written under lock, read by anybody */
+    _Atomic(_Atomic(void *) *) *leaves;
+    uint64_t leaf_low, leaf_high; /* the ones that exist lie in [low, high) */
+
+    vrpi_stream *streams;
+    vrpi_mutex threads_lock; /* the list alone: changed under both locks, read under either */
+    vrpi_thread *threads;
+    vrpi_arena *arenas;
+    uint32_t arena_numbers;
+    vrpi_extent *extents;
+    uint64_t extent_count;
+    vrpi_extent claimed; /* stands in granules that are about to be backed */
+    vrpi_tree idle;      /* extents with no block in use */
+    uint64_t idle_bytes;
+    uint64_t marked_count; /* idle extents to be trimmed when they are done */
+    vrpi_ghost *ghosts;    /* oldest first */
+    vrpi_ghost **ghosts_tail;
+    uint64_t ghost_count;
+    vrpi_slab *slabs;
+    struct vrp_growable *growables;
+    vrpi_uses *deferred;
+    uint64_t ticks; /* slow-path operations so far */
+
+    _Atomic uint64_t reserved; /* written under lock */
+    uint64_t high_water;       /* largest reserved ever; the gap rule's own */
+    uint64_t reserved_peak, reserved_total;
+    uint64_t extents_peak, extents_total;
+    vrpi_group all, tag[VRP_TAG_COUNT];
+    _Atomic(vrpi_scope *) scope_chunk[VRPI_SCOPES_MAX / VRPI_SCOPE_CHUNK]; /* index 0: unused */
+    uint32_t scope_hint;
+    _Atomic uint64_t failures, bad_frees;
+    uint64_t trims, trimmed_bytes, cross_stream_waits, host_waits, gap_missed, stalled_ns;
+    uint64_t extents_created, extents_unmapped, events_recorded;
+    _Atomic uint64_t host_bytes;
+    _Atomic int lost; /* the device is: no driver call any more */
+    int threads_busy; /* during a check: others are inside driver calls */
+
+    vrp_event *events;                    /* unused ones */
+    uint32_t event_count, event_capacity; /* the array has room for every event there is */
+    uint32_t event_total;
+    vrp_handle *orphans; /* handles that the driver would not release */
+    uint64_t *orphan_bytes;
+    uint32_t orphan_count, orphan_capacity;
+    struct vrpi_chunk *chunks; /* host memory of the nodes below */
+    vrpi_block *free_blocks;
+    vrpi_extent *free_extents;
+    vrpi_ghost *free_ghosts;
+    uint32_t free_block_count, free_extent_count, free_ghost_count;
+};
+
+/* A request on its way through the slow path. */
+typedef struct vrpi_request {
+    uint64_t bytes; /* as asked */
+    uint64_t size;  /* rounded */
+    uint64_t alignment;
+    vrp_stream handle;
+    vrpi_thread *thread;
+    uint32_t flags, scope;
+    uint8_t tag, klass;
+    uint32_t attempts; /* of the callback */
+    uint32_t rounds;   /* of the running-out chain */
+} vrpi_request;
+
+/* ---- host.c: host memory ---- */
+void *vrpi_host_alloc(vrpi_pool *core, size_t bytes); /* zeroed; NULL: none */
+void vrpi_host_free(vrpi_pool *core, void *ptr, size_t bytes);
+/* Makes sure that that many nodes can be taken without failing. */
+vrp_status vrpi_nodes_reserve(vrpi_pool *core, uint32_t blocks, uint32_t extents, uint32_t ghosts);
+vrpi_block *vrpi_block_node(vrpi_pool *core);
+vrpi_extent *vrpi_extent_node(vrpi_pool *core);
+vrpi_ghost *vrpi_ghost_node(vrpi_pool *core);
+void vrpi_block_node_free(vrpi_pool *core, vrpi_block *block);
+void vrpi_extent_node_free(vrpi_pool *core, vrpi_extent *extent);
+void vrpi_ghost_node_free(vrpi_pool *core, vrpi_ghost *ghost);
+void vrpi_host_end(vrpi_pool *core); /* frees every chunk */
+
+/* ---- map.c: address to block ---- */
+vrp_status vrpi_map_init(vrpi_pool *core);
+void vrpi_map_end(vrpi_pool *core);
+vrp_status vrpi_map_prepare(vrpi_pool *core, uint64_t addr, uint64_t bytes); /* leaves exist */
+void vrpi_map_set(vrpi_pool *core, uint64_t addr, uint64_t bytes, void *block);
+void *vrpi_map_find_before(vrpi_pool *core, uint64_t addr, uint64_t low);
+
+static inline vrpi_block *vrpi_map_get(const vrpi_pool *core, uint64_t addr) {
+    _Atomic(void *) *leaf;
+    if (addr >> VRPI_ADDRESS_BITS != 0)
+        return NULL;
+    /* acquire pairs with the release in vrpi_map_set: a block that is seen is filled in */
+    leaf = atomic_load_explicit(&core->leaves[addr >> VRPI_LEAF_SHIFT], memory_order_acquire);
+    if (leaf == NULL)
+        return NULL;
+    return atomic_load_explicit(
+        &leaf[(addr & ((UINT64_C(1) << VRPI_LEAF_SHIFT) - 1)) >> VRPI_CELL_SHIFT],
+        memory_order_acquire);
+}
+
+/* ---- sizeclass.h has the classes of small requests ---- */
+
+/* ---- counter.c ---- */
+vrp_status vrpi_count_alloc(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t requested,
+                            uint64_t allocated); /* LIMIT_REACHED; t is entered */
+int vrpi_budget_take(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t allocated);
+void vrpi_budget_give(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t allocated);
+void vrpi_count_up(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t requested,
+                   uint64_t allocated);
+/* One block that changes its size, or comes (blocks 1) or goes (-1). */
+void vrpi_count_delta(vrpi_thread *t, uint8_t tag, uint32_t scope, int64_t blocks,
+                      int64_t requested, int64_t allocated);
+void vrpi_count_free(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t requested,
+                     uint64_t allocated);
+void vrpi_count_many(vrpi_pool *core, uint8_t tag, uint32_t scope, int64_t blocks,
+                     int64_t requested, int64_t allocated); /* slow; any thread */
+int vrpi_budget_collect(vrpi_pool *core); /* takes back what threads hold; lock held */
+void vrpi_budget_collect_one(vrpi_thread *t);
+void vrpi_shards_flush(vrpi_thread *t);      /* t is entered or seized */
+void vrpi_shards_flush_all(vrpi_pool *core); /* lock held; seizes */
+void vrpi_group_read(vrpi_pool *core, int32_t tag, uint32_t scope, vrp_group_stats *out);
+void vrpi_blocks_read(vrpi_pool *core, vrp_counter *out);
+void vrpi_group_reset_peaks(vrpi_group *group);
+void vrpi_group_budget_set(vrpi_pool *core, vrpi_group *group, uint64_t budget);
+
+/* ---- thread.c ---- */
+vrpi_thread *vrpi_thread_get(vrp_pool *pool);        /* NULL: no host memory; the pool is entered */
+vrpi_thread *vrpi_thread_peek(const vrp_pool *pool); /* NULL: none yet */
+void vrpi_threads_end(vrpi_pool *core);              /* at destroy */
+void vrpi_seize(vrpi_thread *t);                     /* spins; lock may be held */
+static inline void vrpi_leave(vrpi_thread *t) {
+    atomic_store_explicit(&t->busy, 0, memory_order_release);
+}
+vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
+                           vrp_stream handle);               /* lock held; NULL: none to be had */
+void vrpi_front_flush(vrpi_pool *core, vrpi_front *front);   /* lock held, thread seized */
+uint64_t vrpi_fronts_flush_all(vrpi_pool *core);             /* lock held; bytes */
+void vrpi_fronts_drop(vrpi_pool *core, vrpi_stream *stream); /* lock held; of a forgotten one */
+uint64_t vrpi_cached_bytes(vrpi_pool *core);                 /* lock held */
+/* ---- front.c ---- the hit paths: no lock, no shared line; 0: not a hit */
+int vrpi_cache_alloc(vrpi_thread *t, const vrpi_request *request, vrp_devptr *out);
+int vrpi_cache_free(vrpi_thread *t, vrp_devptr ptr, vrp_stream handle);
+void vrpi_slot_fill(vrpi_slab *slab, uint32_t index, const vrpi_request *request);
+int vrpi_front_put_slot(vrpi_thread *t, vrpi_front *front, vrpi_slab *slab, uint32_t index);
+
+/* ---- enter and leave a public call ---- */
+vrp_status vrpi_enter(vrp_pool *pool); /* users + 1, or SHUT_DOWN, AFTER_FORK ... */
+void vrpi_exit(vrp_pool *pool);
+vrp_status vrpi_pool_usable(const vrp_pool *pool); /* the check alone */
+
+/* ---- stream.c ---- (lock held) */
+vrpi_stream *vrpi_stream_find(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, uint64_t key);
+vrp_status vrpi_stream_get(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, uint64_t key,
+                           vrpi_stream **out);
+vrp_status vrpi_stream_key(vrpi_pool *core, vrp_stream handle, uint64_t *out_key); /* no lock */
+void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream); /* frees a forgotten one */
+static inline int vrpi_done(const vrpi_stream *stream, uint64_t stamp) {
+    return stream == NULL || stream->completed >= stamp;
+}
+
+/* ---- retire.c ---- (lock held on entry and return, dropped for driver calls) */
+int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream); /* 1: all is covered */
+void vrpi_record_idle(vrpi_pool *core, vrpi_thread *t);   /* streams with uncovered idle extents */
+void vrpi_record_wanted(vrpi_pool *core, vrpi_thread *t); /* those marked `wanted` */
+void vrpi_poll(vrpi_pool *core, vrpi_thread *t);
+int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t); /* blocks the host; 0: nothing to wait for */
+void vrpi_wait_all(vrpi_pool *core);
+vrp_status vrpi_device_wait(vrpi_pool *core, vrpi_thread *t, vrpi_stream *waiter,
+                            vrpi_stream *awaited, uint64_t stamp); /* UNAVAILABLE: cannot */
+void vrpi_driver_failed(vrpi_pool *core, vrp_status status);
+
+/* ---- arena.c ---- (lock held; dropped for driver calls) */
+vrp_status vrpi_arena_grow_space(vrpi_pool *core, vrpi_stream *stream, uint8_t klass,
+                                 uint64_t bytes, vrpi_arena **out);
+vrp_status vrpi_arena_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out);
+vrp_status vrpi_arena_release(vrpi_pool *core, vrpi_arena *arena); /* empty, nothing mapped */
+void vrpi_arena_forget(vrpi_pool *core, vrpi_arena *arena);        /* host memory only */
+vrp_status vrpi_arena_granules(vrpi_pool *core, vrpi_arena *arena, uint64_t end);
+int vrpi_arena_reclaim(vrpi_pool *core); /* gives up address ranges nobody uses; 1: did */
+void vrpi_arena_attach(vrpi_pool *core, vrpi_arena *arena, vrpi_stream *stream, uint8_t klass);
+void vrpi_arena_detach(vrpi_pool *core, vrpi_arena *arena); /* space -> spare */
+void vrpi_arena_cover(vrpi_pool *core, vrpi_arena *arena, vrpi_block *block, uint64_t from,
+                      uint64_t to); /* `block` holds the first byte of these granules */
+void vrpi_arena_shrink(vrpi_pool *core, vrpi_arena *arena); /* gives up an unbacked tail */
+void vrpi_arena_extend(vrpi_pool *core, vrpi_arena *arena, uint64_t end); /* granules exist */
+
+static inline uint64_t vrpi_granule_of(const vrpi_pool *core, const vrpi_arena *arena,
+                                       uint64_t addr) {
+    return (addr - arena->base) / core->granularity;
+}
+
+/* ---- extent.c ---- (lock held) */
+void vrpi_extent_link(vrpi_pool *core, vrpi_extent *extent); /* into arena, list, idle */
+void vrpi_extent_unlink(vrpi_pool *core, vrpi_extent *extent);
+void vrpi_extent_use(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes);
+void vrpi_extent_unuse(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes,
+                       vrpi_stream *stream, uint64_t stamp);
+void vrpi_idle_add(vrpi_pool *core, vrpi_extent *extent);
+void vrpi_idle_remove(vrpi_pool *core, vrpi_extent *extent);
+void vrpi_reserved_add(vrpi_pool *core, uint64_t bytes);
+void vrpi_reserved_commit(vrpi_pool *core, uint64_t bytes);
+void vrpi_reserved_sub(vrpi_pool *core, uint64_t bytes);
+/* Dropped for the driver calls: */
+vrp_status vrpi_extent_create(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes);
+vrp_status vrpi_extent_release(vrpi_pool *core, vrpi_extent *extent); /* idle and done */
+vrp_status vrpi_extent_move(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *arena, uint64_t addr,
+                            vrpi_stream *stream); /* may only be done, or ordered
+                                                     before `stream` */
+void vrpi_ghosts_poll(vrpi_pool *core);
+void vrpi_orphans_retry(vrpi_pool *core);
+/* malloc backing: a new segment is an arena of one extent. */
+vrp_status vrpi_segment_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out);
+vrp_status vrpi_segment_release(vrpi_pool *core, vrpi_extent *extent);
+
+/* ---- backing.c ---- */
+/* Backs [addr, addr + bytes) of an arena where it is not; on failure the arena
+ * and `reserved` are as before. Lock held, dropped meanwhile. */
+vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, vrpi_stream *stream,
+                     uint64_t addr, uint64_t bytes);
+/* Whether backing that much would break the gap rule as things stand; whether
+ * it would break the pool's limit; and giving up done idle extents for it. */
+int vrpi_growth_is_barred(const vrpi_pool *core, uint64_t bytes);
+int vrpi_limit_exceeded(const vrpi_pool *core, uint64_t bytes);
+int vrpi_release_one(vrpi_pool *core, uint64_t bytes); /* 1: did */
+void vrpi_make_room(vrpi_pool *core, uint64_t bytes);
+void vrpi_gap_missed(vrpi_pool *core, uint64_t bytes);
+
+/* ---- oom.c, trim.c ---- (lock held, dropped for driver calls) */
+vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes); /* OK: try again */
+vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32_t flags,
+                        vrp_trim_result *result);
+void vrpi_trim_marked(vrpi_pool *core);
+void vrpi_gap_walk(vrpi_pool *core, vrp_gap *out, uint64_t *out_pinning_blocks);
+
+/* ---- block.c ---- (lock held; alloc drops it) */
+vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
+                            uint8_t klass, uint64_t size, uint64_t alignment, vrpi_block **out);
+/* A block in use becomes free for its stream; its last use has that stamp. */
+void vrpi_block_free(vrpi_pool *core, vrpi_block *block, uint64_t stamp);
+/* Cuts [addr, addr + bytes) out of a free block, as a block in use. Takes up to
+ * two nodes. */
+vrpi_block *vrpi_block_carve(vrpi_pool *core, vrpi_block *block, uint64_t addr, uint64_t bytes);
+/* Makes a block free and merges it with both neighbours. */
+void vrpi_block_merge(vrpi_pool *core, vrpi_block *block);
+vrpi_block *vrpi_block_at(const vrpi_pool *core, const vrpi_arena *arena, uint64_t addr);
+vrpi_arena *vrpi_arena_at(const vrpi_pool *core, uint64_t addr);
+uint64_t vrpi_stamp(vrpi_stream *stream);
+uint8_t vrpi_class_of(uint64_t size, uint8_t tag);
+uint64_t vrpi_largest_free(vrpi_pool *core);
+
+/* ---- slab.c ---- (lock held; refill drops it) */
+vrp_status vrpi_slab_refill(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
+                            uint32_t klass, vrpi_slab **out);
+uint32_t vrpi_slab_take(vrpi_slab *slab);
+void vrpi_slab_forget(vrpi_pool *core, vrpi_slab *slab);              /* host memory only */
+void vrpi_slab_put(vrpi_pool *core, vrpi_slab *slab, uint32_t index); /* may free the slab */
+
+static inline uint32_t vrpi_slot_index(const vrpi_slab *slab, uint64_t addr) {
+    /* exact for offsets up to 2 MiB: units < 4096, see slab.c */
+    return (uint32_t)(((addr - slab->addr) / VRPI_UNIT * slab->magic) >> 32);
+}
+
+/* ---- alloc.c, free.c, uses.c ---- */
+void vrpi_free_live(vrpi_pool *core, vrpi_thread *t, vrpi_block *block, vrp_devptr ptr,
+                    vrpi_stream *by, int count); /* lock held; by NULL: the owner */
+vrp_status vrpi_free_check(vrpi_pool *core, vrp_devptr ptr, vrpi_block **out); /* lock held */
+int vrpi_deferred_poll(vrpi_pool *core); /* lock held; 1: some were done */
+int vrpi_defer(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *by);
+void vrpi_uses_free(vrpi_pool *core, vrpi_uses *uses);
+void vrpi_tend(vrpi_pool *core, vrpi_thread *t); /* lock held: upkeep after a slow operation */
+
+/* ---- scope.c ---- */
+static inline uint32_t vrpi_scope_index(vrp_scope scope) { return (uint32_t)scope; }
+static inline vrpi_scope *vrpi_scope_at(const vrpi_pool *core, uint32_t index) {
+    /* acquire pairs with the release that publishes a new chunk */
+    vrpi_scope *chunk = index < VRPI_SCOPES_MAX
+                            ? atomic_load_explicit(&core->scope_chunk[index / VRPI_SCOPE_CHUNK],
+                                                   memory_order_acquire)
+                            : NULL;
+    return chunk == NULL ? NULL : &chunk[index % VRPI_SCOPE_CHUNK];
+}
+/* Whether a handle names a scope in one of these states (1 open, 2 closed). */
+static inline int vrpi_scope_is(const vrpi_pool *core, vrp_scope scope, uint8_t low, uint8_t high) {
+    vrpi_scope *s = vrpi_scope_at(core, vrpi_scope_index(scope));
+    uint8_t state;
+    if (s == NULL)
+        return 0;
+    state = atomic_load_explicit(&s->state, memory_order_relaxed);
+    return state >= low && state <= high &&
+           atomic_load_explicit(&s->generation, memory_order_relaxed) == (uint32_t)(scope >> 32);
+}
+
+/* ---- scope.c ---- (lock held) */
+uint64_t vrpi_free_where(vrpi_pool *core, vrpi_thread *t, uint32_t scope); /* 0: everything */
+void vrpi_scopes_end(vrpi_pool *core);
+
+/* ---- growable.c ---- (lock held) */
+void vrpi_growables_release(vrpi_pool *core, vrpi_thread *t, uint32_t scope); /* 0: all */
+/* At the pool's end: buffers that are still there lose their memory and become
+ * plain arenas; then what is left of them. */
+uint64_t vrpi_growables_empty(const vrpi_pool *core); /* how many have 0 bytes: no blocks */
+void vrpi_growables_drop(vrpi_pool *core);
+void vrpi_growables_end(vrpi_pool *core);
+
+#endif

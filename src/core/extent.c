@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/* Physical memory: creating, moving and releasing extents, counting who uses
+ * them, and the mappings that stay behind when one moves early.
+ *
+ * Moving is cheaper than releasing and creating, needs no new memory, and
+ * works while the old stream still runs: a handle may be mapped twice, so the
+ * new mapping is made now and the old one taken away when its work is done. */
+
+#include "core/core.h"
+
+void vrpi_reserved_add(vrpi_pool *core, uint64_t bytes) {
+    uint64_t now =
+        atomic_load_explicit(&core->reserved, memory_order_relaxed) + bytes; /* lock held */
+    atomic_store_explicit(&core->reserved, now, memory_order_relaxed);
+}
+
+/* A request that fails after all must leave no trace: peaks move when it is sure. */
+void vrpi_reserved_commit(vrpi_pool *core, uint64_t bytes) {
+    uint64_t now = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    core->reserved_total += bytes;
+    if (now > core->reserved_peak)
+        core->reserved_peak = now;
+    if (now > core->high_water)
+        core->high_water = now;
+}
+
+void vrpi_reserved_sub(vrpi_pool *core, uint64_t bytes) {
+    uint64_t now = atomic_load_explicit(&core->reserved, memory_order_relaxed) - bytes;
+    atomic_store_explicit(&core->reserved, now, memory_order_relaxed);
+}
+
+void vrpi_idle_add(vrpi_pool *core, vrpi_extent *extent) {
+    vrpi_tree_insert(&core->idle, &extent->node, extent->bytes, extent->addr);
+    core->idle_bytes += extent->bytes;
+    extent->idle_since = core->ticks;
+}
+
+void vrpi_idle_remove(vrpi_pool *core, vrpi_extent *extent) {
+    vrpi_tree_remove(&core->idle, &extent->node);
+    core->idle_bytes -= extent->bytes;
+    core->marked_count -= extent->marked;
+    extent->marked = 0;
+}
+
+static void granules_set(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes,
+                         vrpi_extent *extent) {
+    uint64_t g = vrpi_granule_of(core, arena, addr);
+    uint64_t last = vrpi_granule_of(core, arena, addr + bytes - 1);
+    for (; g <= last; g++)
+        arena->granules[g] = extent;
+}
+
+void vrpi_extent_link(vrpi_pool *core, vrpi_extent *extent) {
+    extent->next = core->extents;
+    extent->link = &core->extents;
+    if (extent->next != NULL)
+        extent->next->link = &extent->next;
+    core->extents = extent;
+    core->extent_count++;
+    core->extents_total++;
+    if (core->extent_count > core->extents_peak)
+        core->extents_peak = core->extent_count;
+    extent->arena->backed_bytes += extent->bytes;
+    granules_set(core, extent->arena, extent->addr, extent->bytes, extent);
+    if (extent->live == 0)
+        vrpi_idle_add(core, extent);
+}
+
+void vrpi_extent_unlink(vrpi_pool *core, vrpi_extent *extent) {
+    *extent->link = extent->next;
+    if (extent->next != NULL)
+        extent->next->link = extent->link;
+    core->extent_count--;
+    extent->arena->backed_bytes -= extent->bytes;
+    granules_set(core, extent->arena, extent->addr, extent->bytes, NULL);
+    if (extent->node.linked)
+        vrpi_idle_remove(core, extent);
+}
+
+void vrpi_extent_use(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes) {
+    for (uint64_t at = addr; at < addr + bytes;) {
+        vrpi_extent *e = arena->granules[vrpi_granule_of(core, arena, at)];
+        if (e == NULL || e == &core->claimed) {
+            at = arena->base + (vrpi_granule_of(core, arena, at) + 1) * core->granularity;
+            continue;
+        }
+        if (e->live++ == 0 && e->node.linked)
+            vrpi_idle_remove(core, e);
+        at = e->addr + e->bytes;
+    }
+}
+
+void vrpi_extent_unuse(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes,
+                       vrpi_stream *stream, uint64_t stamp) {
+    for (uint64_t at = addr; at < addr + bytes;) {
+        vrpi_extent *e = arena->granules[vrpi_granule_of(core, arena, at)];
+        if (e == NULL || e == &core->claimed) {
+            at = arena->base + (vrpi_granule_of(core, arena, at) + 1) * core->granularity;
+            continue;
+        }
+        if (stream != NULL) {
+            e->stream = stream;
+            e->stamp = stamp;
+        }
+        if (--e->live == 0)
+            vrpi_idle_add(core, e);
+        at = e->addr + e->bytes;
+    }
+}
+
+/* Maps a handle at addr and makes it accessible; undone on failure. No lock. */
+static vrp_status map_at(vrpi_pool *core, uint64_t addr, uint64_t bytes, vrp_handle handle) {
+    vrp_status status = core->ops->map(core->ctx, addr, bytes, handle);
+    if (status != VRP_OK)
+        return status;
+    status = core->ops->set_access(core->ctx, addr, bytes);
+    if (status != VRP_OK && status != VRP_DEVICE_LOST)
+        (void)core->ops->unmap(core->ctx, addr, bytes);
+    return status;
+}
+
+/* A handle that could not be released is kept, still counted as reserved, and
+ * tried again: losing it would lose the memory. */
+static void orphan_keep(vrpi_pool *core, vrp_handle handle, uint64_t bytes) {
+    if (core->orphan_count == core->orphan_capacity) {
+        uint32_t capacity = core->orphan_capacity + 64;
+        vrp_handle *handles = vrpi_host_alloc(core, 2 * capacity * sizeof(uint64_t));
+        if (handles == NULL)
+            return; /* the memory stays counted; only the device's end frees it */
+        for (uint32_t i = 0; i < core->orphan_count; i++) {
+            handles[i] = core->orphans[i];
+            handles[capacity + i] = core->orphan_bytes[i];
+        }
+        vrpi_host_free(core, core->orphans, 2 * core->orphan_capacity * sizeof(uint64_t));
+        core->orphans = handles;
+        core->orphan_bytes = handles + capacity;
+        core->orphan_capacity = capacity;
+    }
+    core->orphans[core->orphan_count] = handle;
+    core->orphan_bytes[core->orphan_count++] = bytes;
+}
+
+void vrpi_orphans_retry(vrpi_pool *core) {
+    while (core->orphan_count > 0) {
+        vrp_handle handle = core->orphans[--core->orphan_count];
+        uint64_t bytes = core->orphan_bytes[core->orphan_count];
+        vrp_status status;
+        vrpi_mutex_unlock(&core->lock);
+        status = core->ops->handle_release(core->ctx, handle);
+        vrpi_mutex_lock(&core->lock);
+        if (status != VRP_OK) {
+            vrpi_driver_failed(core, status);
+            orphan_keep(core, handle, bytes);
+            return;
+        }
+        vrpi_reserved_sub(core, bytes);
+        core->trimmed_bytes += bytes;
+    }
+}
+
+/* The granules are claimed by the caller; the new extent is in use by one block. */
+vrp_status vrpi_extent_create(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes) {
+    vrp_handle handle = 0;
+    vrp_status status;
+    vrpi_extent *extent;
+    VRPI_TRY(vrpi_nodes_reserve(core, 0, 1, 0));
+    extent = vrpi_extent_node(core); /* taken now: the lock is dropped below */
+    vrpi_reserved_add(core, bytes);  /* at once, so that no other thread overshoots */
+    vrpi_mutex_unlock(&core->lock);
+    status = core->ops->handle_create(core->ctx, bytes, &handle);
+    if (status == VRP_OK) {
+        status = map_at(core, addr, bytes, handle);
+        if (status != VRP_OK && status != VRP_DEVICE_LOST &&
+            core->ops->handle_release(core->ctx, handle) == VRP_OK)
+            handle = 0;
+    }
+    vrpi_mutex_lock(&core->lock);
+    if (status != VRP_OK) {
+        vrpi_driver_failed(core, status);
+        if (handle != 0)
+            orphan_keep(core, handle, bytes);
+        else
+            vrpi_reserved_sub(core, bytes);
+        vrpi_extent_node_free(core, extent);
+        return status;
+    }
+    core->extents_created++;
+    vrpi_reserved_commit(core, bytes);
+    extent->addr = addr;
+    extent->bytes = bytes;
+    extent->handle = handle;
+    extent->arena = arena;
+    extent->live = 1;
+    vrpi_extent_link(core, extent);
+    return VRP_OK;
+}
+
+vrp_status vrpi_extent_release(vrpi_pool *core, vrpi_extent *extent) {
+    uint64_t addr = extent->addr, bytes = extent->bytes;
+    vrpi_arena *arena = extent->arena;
+    vrp_status status, released = VRP_OK;
+    if (core->backing == VRP_BACKING_MALLOC)
+        return vrpi_segment_release(core, extent);
+    vrpi_idle_remove(core, extent);
+    extent->state = VRPI_EXTENT_TRANSIT;
+    vrpi_mutex_unlock(&core->lock);
+    status = core->ops->unmap(core->ctx, addr, bytes);
+    if (status == VRP_OK)
+        released = core->ops->handle_release(core->ctx, extent->handle);
+    vrpi_mutex_lock(&core->lock);
+    extent->state = VRPI_EXTENT_BACKED;
+    if (status != VRP_OK) {
+        vrpi_driver_failed(core, status);
+        vrpi_idle_add(core, extent);
+        return status;
+    }
+    core->extents_unmapped++;
+    vrpi_extent_unlink(core, extent);
+    if (released == VRP_OK) {
+        vrpi_reserved_sub(core, bytes);
+        core->trimmed_bytes += bytes;
+    } else {
+        vrpi_driver_failed(core, released);
+        orphan_keep(core, extent->handle, bytes);
+    }
+    vrpi_extent_node_free(core, extent);
+    vrpi_arena_shrink(core, arena);
+    return released;
+}
+
+/* What is left of a move: the extent stands at its new place. */
+static void settle_at(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *arena, uint64_t addr) {
+    vrpi_arena *old = extent->arena;
+    granules_set(core, old, extent->addr, extent->bytes, NULL);
+    old->backed_bytes -= extent->bytes;
+    arena->backed_bytes += extent->bytes;
+    extent->arena = arena;
+    extent->addr = addr;
+    extent->live = 1;
+    extent->state = VRPI_EXTENT_BACKED;
+    granules_set(core, arena, addr, extent->bytes, extent);
+}
+
+static vrp_status move_done(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *arena,
+                            uint64_t addr) {
+    uint64_t old_addr = extent->addr, bytes = extent->bytes;
+    vrpi_arena *old = extent->arena;
+    vrp_status status, unmapped;
+    vrpi_mutex_unlock(&core->lock);
+    unmapped = core->ops->unmap(core->ctx, old_addr, bytes);
+    status = unmapped == VRP_OK ? map_at(core, addr, bytes, extent->handle) : unmapped;
+    vrpi_mutex_lock(&core->lock);
+    if (unmapped == VRP_OK)
+        core->extents_unmapped++;
+    if (status == VRP_OK) {
+        settle_at(core, extent, arena, addr);
+        extent->stream = NULL;
+        extent->stamp = 0;
+        vrpi_arena_shrink(core, old);
+        return VRP_OK;
+    }
+    vrpi_driver_failed(core, status);
+    if (unmapped != VRP_OK) {
+        extent->state = VRPI_EXTENT_BACKED;
+        vrpi_idle_add(core, extent);
+        return status;
+    }
+    /* It is mapped nowhere now: what is left is the handle. */
+    extent->state = VRPI_EXTENT_BACKED;
+    vrpi_extent_unlink(core, extent);
+    orphan_keep(core, extent->handle, bytes);
+    vrpi_extent_node_free(core, extent);
+    vrpi_arena_shrink(core, old);
+    vrpi_orphans_retry(core);
+    return status;
+}
+
+static vrp_status move_early(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *arena, uint64_t addr,
+                             vrpi_stream *stream) {
+    uint64_t old_addr = extent->addr, bytes = extent->bytes;
+    vrpi_arena *old = extent->arena;
+    vrpi_ghost *ghost = vrpi_ghost_node(core);
+    vrpi_block *spare[2] = {vrpi_block_node(core), vrpi_block_node(core)};
+    vrp_status status;
+    extent->stream->busy++;
+    vrpi_mutex_unlock(&core->lock);
+    status = map_at(core, addr, bytes, extent->handle);
+    vrpi_mutex_lock(&core->lock);
+    extent->stream->busy--;
+    vrpi_block_node_free(core, spare[0]); /* taken above so that the carve finds two */
+    vrpi_block_node_free(core, spare[1]);
+    if (status != VRP_OK) {
+        vrpi_driver_failed(core, status);
+        vrpi_ghost_node_free(core, ghost);
+        extent->state = VRPI_EXTENT_BACKED;
+        vrpi_idle_add(core, extent);
+        return status;
+    }
+    ghost->extent = extent;
+    ghost->stream = extent->stream;
+    ghost->stamp = extent->stamp;
+    ghost->block = vrpi_block_carve(core, vrpi_block_at(core, old, old_addr), old_addr, bytes);
+    ghost->block->state = VRPI_GHOST;
+    old->used_blocks++;
+    ghost->stream->refs++;
+    extent->ghosts++;
+    *core->ghosts_tail = ghost;
+    core->ghosts_tail = &ghost->next;
+    core->ghost_count++;
+    if (extent->stream != stream) {
+        /* `stream` waits for the old one, so that its own stamps cover both */
+        extent->stream = stream;
+        extent->stamp = vrpi_stamp(stream);
+    }
+    settle_at(core, extent, arena, addr);
+    return VRP_OK;
+}
+
+vrp_status vrpi_extent_move(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *arena, uint64_t addr,
+                            vrpi_stream *stream) {
+    int done = vrpi_done(extent->stream, extent->stamp);
+    VRPI_TRY(vrpi_nodes_reserve(core, 2, 0, 1));
+    vrpi_idle_remove(core, extent);
+    extent->state = VRPI_EXTENT_TRANSIT;
+    return done ? move_done(core, extent, arena, addr)
+                : move_early(core, extent, arena, addr, stream);
+}
+
+void vrpi_ghosts_poll(vrpi_pool *core) {
+    vrpi_ghost **link = &core->ghosts;
+    while (*link != NULL && atomic_load_explicit(&core->lost, memory_order_relaxed) == 0) {
+        vrpi_ghost *ghost = *link;
+        vrpi_block *block = ghost->block;
+        vrpi_arena *arena = block->arena;
+        vrp_status status;
+        if (!vrpi_done(ghost->stream, ghost->stamp)) {
+            link = &ghost->next;
+            continue;
+        }
+        *link = ghost->next;
+        if (*link == NULL)
+            core->ghosts_tail = link;
+        vrpi_mutex_unlock(&core->lock);
+        status = core->ops->unmap(core->ctx, block->addr, block->bytes);
+        vrpi_mutex_lock(&core->lock);
+        if (status != VRP_OK) {
+            vrpi_driver_failed(core, status);
+            ghost->next = NULL;
+            *core->ghosts_tail = ghost;
+            core->ghosts_tail = &ghost->next;
+            return;
+        }
+        core->extents_unmapped++;
+        core->ghost_count--;
+        ghost->extent->ghosts--;
+        ghost->stream->refs--;
+        arena->used_blocks--;
+        vrpi_block_merge(core, block);
+        vrpi_arena_shrink(core, arena);
+        vrpi_ghost_node_free(core, ghost);
+        link = &core->ghosts; /* the list may have changed */
+    }
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: MIT */
+/* Growable buffers. With the vmm backing each is an arena of its own whose
+ * first block grows in place; with the malloc backing a block that is copied
+ * into a new one. */
+
+#include "core/core.h"
+
+struct vrp_growable {
+    vrp_growable *next, **link; /* core->growables */
+    vrp_pool *pool;
+    vrpi_arena *arena;   /* vmm */
+    vrpi_block *block;   /* vmm, while size > 0 */
+    vrpi_stream *stream; /* vmm: counted in its refs */
+    vrp_stream handle;
+    uint64_t max, size; /* as asked */
+    vrp_devptr base;
+    vrp_scope scope;
+    uint8_t tag;
+    uint8_t ended; /* its scope was released */
+};
+
+static uint64_t unit_up(uint64_t bytes) { return (bytes + VRPI_UNIT - 1) & ~(VRPI_UNIT - 1); }
+
+static uint64_t granule_up(const vrpi_pool *core, uint64_t bytes) {
+    return (bytes + core->granularity - 1) / core->granularity * core->granularity;
+}
+
+static void link_buffer(vrpi_pool *core, vrp_growable *b) {
+    b->next = core->growables;
+    b->link = &core->growables;
+    if (b->next != NULL)
+        b->next->link = &b->next;
+    core->growables = b;
+}
+
+static void unlink_buffer(vrp_growable *b) {
+    *b->link = b->next;
+    if (b->next != NULL)
+        b->next->link = b->link;
+}
+
+static vrp_status create_vmm(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, uint64_t key) {
+    vrp_status status;
+    VRPI_TRY(vrpi_stream_get(core, t, b->handle, key, &b->stream));
+    b->stream->refs++;
+    status = vrpi_arena_create(core, granule_up(core, b->max), &b->arena);
+    if (status != VRP_OK && vrpi_arena_reclaim(core))
+        status = vrpi_arena_create(core, granule_up(core, b->max), &b->arena);
+    if (status == VRP_OK) {
+        b->arena->klass = VRPI_CLASS_GROWABLE;
+        b->arena->stream = b->stream;
+        b->base = b->arena->base;
+        status = vrpi_arena_granules(core, b->arena, b->arena->base + b->arena->bytes);
+        if (status != VRP_OK)
+            (void)vrpi_arena_release(core, b->arena);
+    }
+    if (status != VRP_OK)
+        b->stream->refs--;
+    return status;
+}
+
+vrp_status vrp_growable_create(vrp_pool *pool, const vrp_growable_info *info,
+                               vrp_growable **out_buffer) {
+    vrp_growable_info in;
+    vrp_growable *b = NULL;
+    vrpi_pool *core;
+    vrpi_thread *t;
+    uint64_t key = 0;
+    vrp_status status = VRP_OK;
+    if (out_buffer == NULL)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_growable_create: out_buffer is NULL");
+    VRPI_TRY(vrpi_struct_in(&in, sizeof in, info, "vrp_growable_info"));
+    if (in.tag < 0 || in.tag >= VRP_TAG_COUNT || in.stream == VRP_STREAM_OF_ALLOC)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_growable_info: tag %d or the stream is none",
+                         in.tag);
+    if (in.max_bytes == 0 || in.max_bytes >= UINT64_C(1) << 47)
+        return vrpi_fail(VRP_INVALID_SIZE, "vrp_growable_info.max_bytes is %llu",
+                         (unsigned long long)in.max_bytes);
+    VRPI_TRY(vrpi_enter(pool));
+    core = pool->core;
+    t = vrpi_thread_get(pool);
+    if (t == NULL)
+        status = vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
+    else
+        status = vrpi_stream_key(core, in.stream, &key);
+    if (status == VRP_OK) {
+        vrpi_mutex_lock(&core->lock);
+        if (in.scope != 0 && !vrpi_scope_is(core, in.scope, 1, 1))
+            status = vrpi_fail(VRP_INVALID_ARGUMENT, "scope 0x%llx is not open",
+                               (unsigned long long)in.scope);
+        else if ((b = vrpi_host_alloc(core, sizeof *b)) == NULL)
+            status = vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a buffer");
+        if (status == VRP_OK) {
+            b->pool = pool;
+            b->handle = in.stream;
+            b->max = in.max_bytes;
+            b->scope = in.scope;
+            b->tag = (uint8_t)in.tag;
+            if (core->backing == VRP_BACKING_VMM)
+                status = create_vmm(core, t, b, key);
+            if (status == VRP_OK)
+                link_buffer(core, b);
+            else
+                vrpi_host_free(core, b, sizeof *b);
+        }
+        vrpi_mutex_unlock(&core->lock);
+    }
+    vrpi_exit(pool);
+    if (status == VRP_OK)
+        *out_buffer = b;
+    return status;
+}
+
+/* The block of a buffer gets a new size; the rest of the arena is no block. */
+static void block_resize(vrpi_pool *core, vrp_growable *b, uint64_t bytes) {
+    vrpi_arena *arena = b->arena;
+    if (b->block == NULL && bytes > 0) {
+        b->block = vrpi_block_node(core);
+        b->block->addr = arena->base;
+        b->block->arena = arena;
+        b->block->state = VRPI_GROWABLE;
+        arena->first = arena->last = b->block;
+        arena->used_blocks = 1;
+        vrpi_map_set(core, arena->base, VRPI_UNIT, b->block);
+    }
+    if (b->block == NULL)
+        return;
+    b->block->bytes = unit_up(bytes);
+    b->block->requested = bytes;
+    b->block->tag = b->tag;
+    b->block->scope = vrpi_scope_index(b->scope);
+    arena->end = arena->base + b->block->bytes;
+    vrpi_arena_cover(core, arena, b->block, arena->base, arena->end);
+    if (bytes == 0) {
+        vrpi_map_set(core, arena->base, VRPI_UNIT, NULL);
+        vrpi_block_node_free(core, b->block);
+        b->block = NULL;
+        arena->first = arena->last = NULL;
+        arena->used_blocks = 0;
+    }
+}
+
+/* Granules [from, to) of the arena come into use or go out of it. */
+static void granules_use(vrpi_pool *core, vrp_growable *b, uint64_t from, uint64_t to, int use) {
+    vrpi_arena *arena = b->arena;
+    uint64_t stamp = use ? 0 : vrpi_stamp(b->stream);
+    for (uint64_t i = from; i < to; i++) {
+        vrpi_extent *e = arena->granules[i];
+        if (e == NULL || e == &core->claimed) {
+            if (use)
+                arena->granules[i] = &core->claimed;
+            else
+                arena->granules[i] = NULL;
+            continue;
+        }
+        if (use && e->live == 0) {
+            vrpi_idle_remove(core, e);
+            e->live = 1;
+        } else if (!use && e->live != 0 && e->addr >= arena->base + from * core->granularity) {
+            e->live = 0;
+            e->stream = b->stream;
+            e->stamp = stamp;
+            vrpi_idle_add(core, e);
+        }
+    }
+}
+
+/* No extent of the range is in a driver call of another thread. */
+static int settled(const vrpi_pool *core, const vrp_growable *b, uint64_t from, uint64_t to) {
+    for (uint64_t i = from; i < to; i++) {
+        const vrpi_extent *e = b->arena->granules[i];
+        if (e != NULL && e != &core->claimed && e->state == VRPI_EXTENT_TRANSIT)
+            return 0;
+    }
+    return 1;
+}
+
+static vrp_status grow_vmm(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, uint64_t bytes) {
+    uint64_t g = core->granularity;
+    uint64_t from = granule_up(core, b->size) / g, to = granule_up(core, bytes) / g;
+    vrpi_request r = {.bytes = bytes, .size = unit_up(bytes) - unit_up(b->size), .thread = t};
+    vrp_status status = VRP_OK;
+    VRPI_TRY(vrpi_nodes_reserve(core, 4, 1, 1));
+    while (!settled(core, b, from, to)) {
+        vrpi_mutex_unlock(&core->lock); /* another thread is taking our idle end away */
+        vrpi_pause();
+        vrpi_mutex_lock(&core->lock);
+    }
+    if (to > from) {
+        granules_use(core, b, from, to, 1);
+        status =
+            vrpi_back(core, &r, b->arena, b->stream, b->arena->base + from * g, (to - from) * g);
+        if (status != VRP_OK)
+            granules_use(core, b, from, to, 0);
+    }
+    return status == VRP_OK ? vrpi_nodes_reserve(core, 1, 0, 0) : status;
+}
+
+static vrp_status resize_vmm(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, uint64_t bytes) {
+    uint64_t g = core->granularity;
+    uint64_t old = unit_up(b->size), now = unit_up(bytes);
+    uint32_t scope = vrpi_scope_index(b->scope);
+    int64_t blocks = (bytes > 0) - (b->size > 0);
+    vrp_status status = VRP_OK;
+    int taken = 1;
+    if (now > old) {
+        vrpi_seize(t);
+        taken = vrpi_budget_take(t, b->tag, scope, now - old);
+        vrpi_leave(t);
+        if (!taken && vrpi_budget_collect(core)) {
+            vrpi_seize(t);
+            taken = vrpi_budget_take(t, b->tag, scope, now - old);
+            vrpi_leave(t);
+        }
+        if (!taken)
+            return vrpi_fail(VRP_LIMIT_REACHED, "the buffer would exceed a budget");
+        status = grow_vmm(core, t, b, bytes);
+    } else {
+        granules_use(core, b, granule_up(core, bytes) / g, granule_up(core, b->size) / g, 0);
+    }
+    vrpi_seize(t);
+    if (status == VRP_OK)
+        vrpi_count_delta(t, b->tag, scope, blocks, (int64_t)bytes - (int64_t)b->size,
+                         (int64_t)now - (int64_t)old);
+    else
+        vrpi_budget_give(t, b->tag, scope, now - old);
+    vrpi_leave(t);
+    if (status == VRP_OK) {
+        block_resize(core, b, bytes);
+        b->size = bytes;
+    }
+    return status;
+}
+
+/* malloc backing: a new block, a copy on the stream, the old block freed. */
+static vrp_status resize_copy(vrp_growable *b, uint64_t bytes) {
+    vrpi_pool *core = b->pool->core;
+    vrp_devptr fresh = 0;
+    vrp_status status;
+    vrp_alloc_info info = {.struct_size = sizeof info,
+                           .bytes = bytes,
+                           .stream = b->handle,
+                           .tag = b->tag,
+                           .scope = b->scope};
+    if (core->ops->copy_async == NULL)
+        return vrpi_fail(VRP_NOT_SUPPORTED, "the driver cannot copy");
+    if (bytes > 0) {
+        VRPI_TRY(vrp_alloc_ex(b->pool, &info, &fresh));
+        if (b->size > 0) {
+            status = core->ops->copy_async(core->ctx, fresh, b->base,
+                                           bytes < b->size ? bytes : b->size, b->handle);
+            if (status != VRP_OK) {
+                vrp_status freed = vrp_free(b->pool, fresh, b->handle);
+                return freed == VRP_OK ? status : freed;
+            }
+        }
+    }
+    if (b->size > 0)
+        VRPI_TRY(vrp_free(b->pool, b->base, b->handle));
+    b->base = fresh;
+    b->size = bytes;
+    return VRP_OK;
+}
+
+static vrp_status resize(vrp_growable *b, uint64_t bytes) {
+    vrpi_pool *core = b->pool->core;
+    vrpi_thread *t = vrpi_thread_get(b->pool);
+    vrp_status status;
+    if (t == NULL)
+        return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
+    if (core->backing == VRP_BACKING_MALLOC)
+        return unit_up(bytes) == unit_up(b->size) && b->size > 0 && bytes == b->size
+                   ? VRP_OK
+                   : resize_copy(b, bytes);
+    vrpi_mutex_lock(&core->lock);
+    status = resize_vmm(core, t, b, bytes);
+    vrpi_tend(core, t);
+    vrpi_mutex_unlock(&core->lock);
+    if (status == VRP_OUT_OF_DEVICE_MEMORY || status == VRP_LIMIT_REACHED)
+        (void)atomic_fetch_add_explicit(&core->failures, 1, memory_order_relaxed);
+    return status;
+}
+
+vrp_status vrp_growable_resize(vrp_growable *buffer, uint64_t bytes) {
+    vrp_status status;
+    if (buffer == NULL)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_growable_resize: buffer is NULL");
+    VRPI_TRY(vrpi_enter(buffer->pool));
+    if (bytes > buffer->max) {
+        status = vrpi_fail(VRP_INVALID_SIZE, "%llu bytes; the buffer's maximum is %llu",
+                           (unsigned long long)bytes, (unsigned long long)buffer->max);
+        vrpi_fail_request(bytes);
+    } else if (buffer->ended) {
+        status = vrpi_fail(VRP_INVALID_ARGUMENT, "the buffer's scope was released");
+    } else {
+        status = resize(buffer, bytes);
+    }
+    vrpi_exit(buffer->pool);
+    return status;
+}
+
+vrp_devptr vrp_growable_base(const vrp_growable *buffer) {
+    return buffer == NULL ? 0 : buffer->base;
+}
+
+uint64_t vrp_growable_size(const vrp_growable *buffer) { return buffer == NULL ? 0 : buffer->size; }
+
+/* The arena of an ended buffer: its addresses go back, or, while memory is
+ * still mapped there, it serves its stream like any other. */
+static void arena_end(vrpi_pool *core, vrp_growable *b) {
+    vrpi_arena *arena = b->arena, *head;
+    vrpi_space *space = &b->stream->space[VRPI_CLASS_LARGE];
+    if (arena->backed_bytes == 0) {
+        (void)vrpi_arena_release(core, arena);
+        return;
+    }
+    head = space->arenas;
+    if (vrpi_nodes_reserve(core, 1, 0, 0) == VRP_OK) {
+        /* as one free block, behind the arena whose tail is in use */
+        arena->space = NULL;
+        vrpi_arena_extend(core, arena, arena->base + arena->bytes);
+    }
+    vrpi_arena_attach(core, arena, b->stream, VRPI_CLASS_LARGE);
+    if (head != NULL) {
+        space->arenas = head;
+        arena->space_next = head->space_next;
+        head->space_next = arena;
+    }
+    vrpi_arena_shrink(core, arena);
+}
+
+vrp_status vrp_growable_destroy(vrp_growable *buffer) {
+    vrpi_pool *core;
+    vrp_pool *pool;
+    vrp_status status;
+    if (buffer == NULL)
+        return VRP_OK;
+    pool = buffer->pool;
+    VRPI_TRY(vrpi_enter(pool));
+    core = pool->core;
+    status = buffer->size > 0 ? resize(buffer, 0) : VRP_OK;
+    if (status == VRP_OK) {
+        vrpi_mutex_lock(&core->lock);
+        unlink_buffer(buffer);
+        if (buffer->arena != NULL) {
+            arena_end(core, buffer);
+            buffer->stream->refs--;
+            vrpi_stream_settle(core, buffer->stream);
+        }
+        vrpi_host_free(core, buffer, sizeof *buffer);
+        vrpi_mutex_unlock(&core->lock);
+    }
+    vrpi_exit(pool);
+    return status;
+}
+
+void vrpi_growables_release(vrpi_pool *core, vrpi_thread *t, uint32_t scope) {
+    for (vrp_growable *b = core->growables; b != NULL; b = b->next) {
+        if (scope != 0 && vrpi_scope_index(b->scope) != scope)
+            continue;
+        if (core->backing == VRP_BACKING_VMM)
+            (void)resize_vmm(core, t, b, 0); /* shrinking cannot fail */
+        b->size = 0;                         /* malloc: its block was one of the scope's */
+        if (core->backing == VRP_BACKING_MALLOC)
+            b->base = 0;
+        b->ended = 1;
+        b->scope = 0;
+    }
+}
+
+uint64_t vrpi_growables_empty(const vrpi_pool *core) {
+    uint64_t count = 0;
+    for (const vrp_growable *b = core->growables; b != NULL; b = b->next)
+        count += b->size == 0;
+    return count;
+}
+
+void vrpi_growables_drop(vrpi_pool *core) {
+    for (vrp_growable *b = core->growables; b != NULL; b = b->next) {
+        if (b->arena == NULL)
+            continue;
+        if (b->size > 0)
+            granules_use(core, b, 0, granule_up(core, b->size) / core->granularity, 0);
+        if (b->size > 0)
+            vrpi_count_many(core, b->tag, vrpi_scope_index(b->scope), -1, -(int64_t)b->size,
+                            -(int64_t)unit_up(b->size));
+        block_resize(core, b, 0);
+        b->size = 0;
+        b->ended = 1;
+        b->arena->klass = VRPI_CLASS_LARGE; /* a spare arena from here on */
+        b->arena->stream = NULL;
+        b->arena = NULL;
+    }
+}
+
+void vrpi_growables_end(vrpi_pool *core) {
+    while (core->growables != NULL) {
+        vrp_growable *b = core->growables;
+        unlink_buffer(b);
+        if (b->stream != NULL)
+            b->stream->refs--;
+        vrpi_host_free(core, b, sizeof *b);
+    }
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* Queries about an address, and the walk over extents and blocks. */
+
+#include "core/core.h"
+
+static vrp_stream handle_of(const vrpi_stream *stream) {
+    return stream == NULL ? VRP_STREAM_LEGACY : stream->handle;
+}
+
+static vrp_scope scope_handle(const vrpi_pool *core, uint32_t index) {
+    const vrpi_scope *s = index == 0 ? NULL : vrpi_scope_at(core, index);
+    return s == NULL
+               ? 0
+               : (uint64_t)atomic_load_explicit(&s->generation, memory_order_relaxed) << 32 | index;
+}
+
+static void block_info(const vrpi_pool *core, const vrpi_block *b, vrp_block_info *out) {
+    int live = b->state == VRPI_LIVE || b->state == VRPI_GROWABLE;
+    *out = (vrp_block_info){.struct_size = sizeof *out,
+                            .base = b->addr,
+                            .bytes = b->bytes,
+                            .stream = handle_of(b->arena->stream),
+                            .tag = live ? b->tag : 0,
+                            .scope = live ? scope_handle(core, b->scope) : 0,
+                            .requested_bytes = live ? b->requested : 0};
+    out->state = live                        ? VRP_BLOCK_LIVE
+                 : b->state == VRPI_CACHED   ? VRP_BLOCK_CACHED
+                 : b->state == VRPI_DEFERRED ? VRP_BLOCK_PENDING
+                 : b->state == VRPI_SLAB     ? VRP_BLOCK_SLAB
+                 : b->arena->stream == NULL  ? VRP_BLOCK_FREE
+                                             : VRP_BLOCK_STREAM;
+}
+
+static void slot_info(const vrpi_pool *core, const vrpi_slab *s, uint32_t i, vrp_block_info *out) {
+    const vrpi_slot *slot = &s->slot[i];
+    uint8_t state = atomic_load_explicit(&slot->state, memory_order_relaxed);
+    int live = state == VRPI_LIVE || state == VRPI_SHARED;
+    *out = (vrp_block_info){.struct_size = sizeof *out,
+                            .base = s->addr + (uint64_t)i * s->slot_bytes,
+                            .bytes = s->slot_bytes,
+                            .stream = handle_of(s->stream),
+                            .tag = live ? slot->tag : 0,
+                            .scope = live ? scope_handle(core, slot->scope) : 0,
+                            .requested_bytes = live ? s->slot_bytes - (uint64_t)slot->waste : 0,
+                            .is_slot = 1};
+    out->state = live                     ? VRP_BLOCK_LIVE
+                 : state == VRPI_CACHED   ? VRP_BLOCK_CACHED
+                 : state == VRPI_DEFERRED ? VRP_BLOCK_PENDING
+                                          : VRP_BLOCK_STREAM;
+}
+
+static vrp_status find_live(vrpi_pool *core, vrp_devptr ptr, vrp_block_info *out) {
+    const vrpi_arena *arena = vrpi_arena_at(core, ptr);
+    const vrpi_block *block;
+    if (arena == NULL)
+        return vrpi_fail(VRP_NOT_OWNED, "0x%llx is not this pool's", (unsigned long long)ptr);
+    block = vrpi_block_at(core, arena, ptr);
+    if (block != NULL && block->state == VRPI_SLAB) {
+        uint32_t index = vrpi_slot_index(block->slab, ptr);
+        if (index < block->slab->slot_count) {
+            slot_info(core, block->slab, index, out);
+            if (out->state == VRP_BLOCK_LIVE)
+                return VRP_OK;
+        }
+    } else if (block != NULL) {
+        block_info(core, block, out);
+        if (out->state == VRP_BLOCK_LIVE)
+            return VRP_OK;
+    }
+    return vrpi_fail(VRP_ALREADY_FREED, "0x%llx is in free memory", (unsigned long long)ptr);
+}
+
+vrp_status vrp_block_info_get(vrp_pool *pool, vrp_devptr ptr, vrp_block_info *out_info) {
+    vrp_block_info info;
+    vrp_status status;
+    VRPI_TRY(vrpi_enter(pool));
+    vrpi_mutex_lock(&pool->core->lock);
+    status = find_live(pool->core, ptr, &info);
+    vrpi_mutex_unlock(&pool->core->lock);
+    vrpi_exit(pool);
+    return status == VRP_OK ? vrpi_struct_out(out_info, &info, sizeof info, "vrp_block_info")
+                            : status;
+}
+
+/* Bytes of the extent that blocks in use cover. */
+static uint64_t live_bytes(const vrpi_pool *core, const vrpi_extent *e) {
+    uint64_t bytes = 0;
+    for (const vrpi_block *b = vrpi_block_at(core, e->arena, e->addr);
+         b != NULL && b->addr < e->addr + e->bytes; b = b->next) {
+        uint64_t from = b->addr > e->addr ? b->addr : e->addr;
+        uint64_t to =
+            b->addr + b->bytes < e->addr + e->bytes ? b->addr + b->bytes : e->addr + e->bytes;
+        if (b->state != VRPI_FREE && b->state != VRPI_GHOST)
+            bytes += to - from;
+    }
+    return bytes;
+}
+
+static int walk_extents(const vrpi_pool *core, const vrpi_arena *a, const vrp_walk_fns *fns,
+                        void *user) {
+    for (uint64_t i = 0; fns->extent != NULL && i < a->granule_count;) {
+        const vrpi_extent *e = a->granules[i];
+        vrp_extent_info info = {.struct_size = sizeof info, .arena = a->number};
+        if (e == NULL || e == &core->claimed) {
+            i++;
+            continue;
+        }
+        info.base = e->addr;
+        info.bytes = e->bytes;
+        info.live_bytes = live_bytes(core, e);
+        info.pending = (uint32_t)!vrpi_done(e->stream, e->stamp);
+        info.in_transit = e->state == VRPI_EXTENT_TRANSIT;
+        if (fns->extent(user, &info) != 0)
+            return 1;
+        i = vrpi_granule_of(core, a, e->addr + e->bytes - 1) + 1;
+    }
+    return 0;
+}
+
+/* A free block, a piece for each run of it that has memory. */
+static int walk_free(const vrpi_pool *core, const vrpi_block *b, const vrp_walk_fns *fns,
+                     void *user) {
+    uint64_t at = b->addr, end = b->addr + b->bytes, from = 0, run = 0;
+    vrp_block_info info;
+    block_info(core, b, &info);
+    while (at < end || run > 0) {
+        const vrpi_extent *e =
+            at < end ? b->arena->granules[vrpi_granule_of(core, b->arena, at)] : NULL;
+        if (e != NULL && e != &core->claimed) {
+            uint64_t next = e->addr + e->bytes < end ? e->addr + e->bytes : end;
+            if (run == 0)
+                from = at;
+            run += next - at;
+            at = next;
+            continue;
+        }
+        if (run > 0) {
+            info.base = from;
+            info.bytes = run;
+            if (fns->block(user, &info) != 0)
+                return 1;
+            run = 0;
+        }
+        if (at < end)
+            at = b->arena->base + (vrpi_granule_of(core, b->arena, at) + 1) * core->granularity;
+    }
+    return 0;
+}
+
+static int walk_blocks(const vrpi_pool *core, const vrpi_arena *a, const vrp_walk_fns *fns,
+                       void *user) {
+    for (const vrpi_block *b = a->first; fns->block != NULL && b != NULL; b = b->next) {
+        vrp_block_info info;
+        if (b->state == VRPI_GHOST)
+            continue;
+        if (b->state == VRPI_FREE) {
+            if (walk_free(core, b, fns, user))
+                return 1;
+            continue;
+        }
+        block_info(core, b, &info);
+        if (fns->block(user, &info) != 0)
+            return 1;
+        for (uint32_t i = 0; b->slab != NULL && i < b->slab->slot_count; i++) {
+            slot_info(core, b->slab, i, &info);
+            if (fns->block(user, &info) != 0)
+                return 1;
+        }
+    }
+    return 0;
+}
+
+vrp_status vrp_pool_walk(vrp_pool *pool, const vrp_walk_fns *fns, void *user) {
+    vrp_walk_fns in;
+    vrpi_pool *core;
+    VRPI_TRY(vrpi_struct_in(&in, sizeof in, fns, "vrp_walk_fns"));
+    VRPI_TRY(vrpi_enter(pool));
+    core = pool->core;
+    vrpi_mutex_lock(&core->lock);
+    for (const vrpi_arena *a = core->arenas; a != NULL; a = a->next)
+        if (walk_extents(core, a, &in, user) || walk_blocks(core, a, &in, user))
+            break;
+    vrpi_mutex_unlock(&core->lock);
+    vrpi_exit(pool);
+    return VRP_OK;
+}

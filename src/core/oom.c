@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/* Running out, in order and only as far as needed: what has completed, idle
+ * extents, memory in flight elsewhere (backing.c has tried that), the user's
+ * callback, waiting for pending work, and at last a failure with a report.
+ * A request that cannot succeed costs nobody his cache. */
+
+#include "core/core.h"
+
+#include <string.h>
+
+enum { ROUNDS_MAX = 4096 };
+
+static _Thread_local vrp_oom_report last_report;
+static _Thread_local const vrp_pool *last_pool;
+
+/* Free bytes by cause, and what pins them. Lock held. */
+void vrpi_gap_walk(vrpi_pool *core, vrp_gap *out, uint64_t *out_pinning_blocks) {
+    uint64_t live = 0, pinning = 0;
+    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t accounted;
+    memset(out, 0, sizeof *out);
+    out->struct_size = sizeof *out;
+    for (const vrpi_arena *a = core->arenas; a != NULL; a = a->next) {
+        for (const vrpi_block *b = a->first; b != NULL; b = b->next) {
+            uint64_t at = b->addr, end = b->addr + b->bytes;
+            if (b->state == VRPI_LIVE || b->state == VRPI_GROWABLE) {
+                live += b->bytes;
+                continue;
+            }
+            if (b->state == VRPI_CACHED) {
+                out->cached_bytes += b->bytes;
+                continue;
+            }
+            if (b->state == VRPI_DEFERRED) {
+                out->pending_bytes += b->bytes;
+                continue;
+            }
+            if (b->state != VRPI_FREE)
+                continue; /* ghosts hold no memory; slabs come below */
+            while (at < end) {
+                const vrpi_extent *e = a->granules[vrpi_granule_of(core, a, at)];
+                uint64_t next =
+                    e != NULL && e != &core->claimed
+                        ? e->addr + e->bytes
+                        : a->base + (vrpi_granule_of(core, a, at) + 1) * core->granularity;
+                if (next > end)
+                    next = end;
+                if (e != NULL && e != &core->claimed) {
+                    if (a->klass == VRPI_CLASS_GROWABLE && e->live > 0)
+                        out->slack_bytes += next - at;
+                    else if (!vrpi_done(e->stream, e->stamp))
+                        out->pending_bytes += next - at;
+                    else if (e->live == 0)
+                        out->idle_bytes += next - at;
+                    else
+                        out->pinned_bytes += next - at;
+                }
+                at = next;
+            }
+        }
+        for (const vrpi_block *b = a->first; out_pinning_blocks != NULL && b != NULL; b = b->next)
+            if ((b->state == VRPI_LIVE || b->state == VRPI_SLAB) &&
+                ((b->prev != NULL && b->prev->state == VRPI_FREE) ||
+                 (b->next != NULL && b->next->state == VRPI_FREE)))
+                pinning++;
+    }
+    for (const vrpi_slab *s = core->slabs; s != NULL; s = s->all_next) {
+        uint64_t slots = 0;
+        for (uint32_t i = 0; i < s->slot_count; i++) {
+            switch (atomic_load_explicit(&s->slot[i].state, memory_order_relaxed)) {
+            case VRPI_CACHED:
+                out->cached_bytes += s->slot_bytes;
+                slots++;
+                break;
+            case VRPI_DEFERRED:
+                out->pending_bytes += s->slot_bytes;
+                slots++;
+                break;
+            case VRPI_LIVE:
+                live += s->slot_bytes;
+                slots++;
+                break;
+            default:
+                break;
+            }
+        }
+        /* free slots and the slab's uneven end: like any free bytes beside live ones */
+        out->pinned_bytes += s->block->bytes - slots * s->slot_bytes;
+    }
+    for (uint32_t i = 0; i < core->orphan_count; i++)
+        out->pending_bytes += core->orphan_bytes[i];
+    accounted = live + out->cached_bytes + out->pending_bytes + out->idle_bytes +
+                out->pinned_bytes + out->slack_bytes;
+    /* Extents whose driver calls other threads are making just now. */
+    if (reserved > accounted)
+        out->pending_bytes += reserved - accounted;
+    if (out_pinning_blocks != NULL)
+        *out_pinning_blocks = pinning;
+}
+
+static void report_fill(vrpi_pool *core, const vrpi_request *request, uint64_t device_free,
+                        vrp_oom_report *out) {
+    vrp_gap gap;
+    memset(out, 0, sizeof *out);
+    out->struct_size = sizeof *out;
+    out->attempts = request->attempts;
+    out->requested_bytes = request->size;
+    out->device_free_bytes = device_free;
+    out->device_total_bytes = core->device.total_bytes;
+    out->reserved_bytes = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    out->limit_bytes =
+        atomic_load_explicit(&core->knob[VRP_KNOB_LIMIT_BYTES], memory_order_relaxed);
+    vrpi_gap_walk(core, &gap, &out->pinning_blocks);
+    out->largest_free_bytes = vrpi_largest_free(core);
+    out->idle_bytes = gap.idle_bytes;
+    out->cached_bytes = gap.cached_bytes;
+    out->pinned_bytes = gap.pinned_bytes;
+    out->pending_bytes = gap.pending_bytes;
+    out->slack_bytes = gap.slack_bytes;
+    out->allocated_bytes = out->reserved_bytes - gap.idle_bytes - gap.cached_bytes -
+                           gap.pinned_bytes - gap.pending_bytes - gap.slack_bytes;
+}
+
+static uint64_t device_free(vrpi_pool *core) {
+    uint64_t free_bytes = 0, total = 0;
+    vrp_status status;
+    vrpi_mutex_unlock(&core->lock);
+    status = core->ops->mem_info(core->ctx, &free_bytes, &total);
+    vrpi_mutex_lock(&core->lock);
+    if (status != VRP_OK) {
+        vrpi_driver_failed(core, status);
+        return UINT64_MAX; /* not known: nothing is ruled out */
+    }
+    return free_bytes;
+}
+
+/* Whether the rest of the request could be met if all that is idle, cached or
+ * pending were given up. */
+static int feasible(vrpi_pool *core, uint64_t bytes, uint64_t free_bytes) {
+    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t limit = atomic_load_explicit(&core->knob[VRP_KNOB_LIMIT_BYTES], memory_order_relaxed);
+    uint64_t reclaimable = core->idle_bytes + vrpi_cached_bytes(core);
+    for (const vrpi_uses *u = core->deferred; u != NULL; u = u->next) {
+        const vrpi_block *b = vrpi_map_get(core, u->ptr);
+        if (b != NULL)
+            reclaimable += b->bytes;
+    }
+    for (uint32_t i = 0; i < core->orphan_count; i++)
+        reclaimable += core->orphan_bytes[i];
+    if (limit != 0 &&
+        (bytes > limit ||
+         reserved - (reclaimable < reserved ? reclaimable : reserved) > limit - bytes))
+        return 0;
+    return free_bytes > UINT64_MAX - reclaimable || bytes <= free_bytes + reclaimable;
+}
+
+static int ask_user(vrpi_pool *core, vrpi_request *request, uint64_t free_bytes) {
+    vrp_oom_report report;
+    int again;
+    if (core->config.oom_fn == NULL || request->attempts >= VRP_OOM_ATTEMPTS ||
+        request->thread->in_oom_call || (request->flags & VRP_ALLOC_NO_OOM_CALL) != 0)
+        return 0;
+    request->attempts++;
+    report_fill(core, request, free_bytes, &report);
+    request->thread->in_oom_call = 1;
+    vrpi_mutex_unlock(&core->lock);
+    again = core->config.oom_fn(core->config.oom_user, &report);
+    vrpi_mutex_lock(&core->lock);
+    request->thread->in_oom_call = 0;
+    if (again)
+        vrpi_poll(core, request->thread);
+    return again;
+}
+
+static vrp_status refuse(vrpi_pool *core, const vrpi_request *request, uint64_t bytes,
+                         uint64_t free_bytes) {
+    vrp_status status =
+        vrpi_limit_exceeded(core, bytes) ? VRP_LIMIT_REACHED : VRP_OUT_OF_DEVICE_MEMORY;
+    report_fill(core, request, free_bytes, &last_report);
+    last_pool = core->handle;
+    status = vrpi_fail(status,
+                       "%llu bytes asked; device free %llu of %llu, reserved %llu, allocated "
+                       "%llu, largest free run %llu, pinned %llu",
+                       (unsigned long long)request->bytes, (unsigned long long)free_bytes,
+                       (unsigned long long)core->device.total_bytes,
+                       (unsigned long long)last_report.reserved_bytes,
+                       (unsigned long long)last_report.allocated_bytes,
+                       (unsigned long long)last_report.largest_free_bytes,
+                       (unsigned long long)last_report.pinned_bytes);
+    vrpi_fail_request(request->bytes);
+    return status;
+}
+
+/* What is pending goes to the device for a while, if anything is. */
+static int anything_pending(const vrpi_pool *core) {
+    if (core->deferred != NULL || core->ghosts != NULL)
+        return 1;
+    for (const vrpi_node *n = vrpi_tree_last(&core->idle); n != NULL; n = vrpi_tree_prev(n)) {
+        const vrpi_extent *e = (const vrpi_extent *)(const void *)n;
+        if (!vrpi_done(e->stream, e->stamp))
+            return 1;
+    }
+    return 0;
+}
+
+vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes) {
+    uint64_t free_bytes;
+    int lost = atomic_load_explicit(&core->lost, memory_order_relaxed);
+    if (lost != 0)
+        return vrpi_fail((vrp_status)lost, "the device is gone");
+    vrpi_poll(core, request->thread);
+    vrpi_orphans_retry(core);
+    free_bytes = device_free(core);
+    if (request->rounds++ < ROUNDS_MAX && feasible(core, bytes, free_bytes)) {
+        uint64_t limit =
+            atomic_load_explicit(&core->knob[VRP_KNOB_LIMIT_BYTES], memory_order_relaxed);
+        if (bytes <= free_bytes && !vrpi_limit_exceeded(core, bytes) && limit == 0 &&
+            request->rounds < 3)
+            return VRP_OK; /* polling was enough, or another thread gave memory back */
+        if (vrpi_release_one(core, bytes))
+            return VRP_OK;
+        if (vrpi_fronts_flush_all(core) > 0)
+            return VRP_OK;
+        if (ask_user(core, request, free_bytes))
+            return VRP_OK;
+        if ((request->flags & VRP_ALLOC_NO_WAIT) == 0 && anything_pending(core) &&
+            vrpi_wait_oldest(core, request->thread))
+            return VRP_OK;
+    } else if (ask_user(core, request, free_bytes)) {
+        return VRP_OK;
+    }
+    return refuse(core, request, bytes, free_bytes);
+}
+
+vrp_status vrp_oom_report_get(vrp_pool *pool, vrp_oom_report *out_report) {
+    VRPI_TRY(vrpi_pool_usable(pool));
+    if (last_pool != pool || last_report.struct_size == 0)
+        return vrpi_fail(VRP_NOT_SUPPORTED, "no request of this thread was refused for memory");
+    return vrpi_struct_out(out_report, &last_report, sizeof last_report, "vrp_oom_report");
+}

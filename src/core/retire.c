@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+/* When is memory done with? Events, recorded in batches and only when somebody
+ * wants to know; waits of the device and, as the last resort, of the host. */
+
+#include "core/core.h"
+
+#include <string.h>
+
+void vrpi_driver_failed(vrpi_pool *core, vrp_status status) {
+    if (status == VRP_DEVICE_LOST || status == VRP_SHUT_DOWN)
+        atomic_store_explicit(&core->lost, (int)status, memory_order_relaxed);
+}
+
+static int is_lost(const vrpi_pool *core) {
+    return atomic_load_explicit(&core->lost, memory_order_relaxed) != 0;
+}
+
+/* An unused event. Room to give every event back is made when it is created. */
+static int event_take(vrpi_pool *core, vrp_event *out) {
+    vrp_event event;
+    vrp_status status;
+    if (core->event_count > 0) {
+        *out = core->events[--core->event_count];
+        return 1;
+    }
+    if (core->event_total == core->event_capacity) {
+        size_t old = core->event_capacity * sizeof(vrp_event);
+        vrp_event *grown = vrpi_host_alloc(core, old + 64 * sizeof(vrp_event));
+        if (grown == NULL)
+            return 0;
+        vrpi_host_free(core, core->events, old); /* none is unused: nothing to copy */
+        core->events = grown;
+        core->event_capacity += 64;
+    }
+    core->event_total++;
+    vrpi_mutex_unlock(&core->lock);
+    status = core->ops->event_create(core->ctx, &event);
+    vrpi_mutex_lock(&core->lock);
+    if (status != VRP_OK) {
+        vrpi_driver_failed(core, status);
+        core->event_total--;
+        return 0;
+    }
+    *out = event;
+    return 1;
+}
+
+static void event_give(vrpi_pool *core, vrp_event event) {
+    core->events[core->event_count++] = event;
+}
+
+static int may_record(const vrpi_pool *core, const vrpi_thread *t, const vrpi_stream *s) {
+    if (s->capturing || s->recording || s->ring_count == VRPI_RING || is_lost(core))
+        return 0;
+    if (s->forgotten)
+        return core->ops->context_record != NULL; /* its handle is gone */
+    return !s->per_thread || (t != NULL && s->owner == t);
+}
+
+int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream) {
+    vrp_event event;
+    vrp_status status;
+    uint64_t seq;
+    int whole;
+    if (stream->covered >= stream->seq)
+        return 1;
+    if (!may_record(core, t, stream))
+        return 0;
+    stream->recording = 1;
+    if (!event_take(core, &event)) {
+        stream->recording = 0;
+        return 0;
+    }
+    /* The stamps up to here are covered: their frees came before the record.
+     * One that comes while the lock is dropped has a larger stamp. */
+    seq = stream->seq;
+    whole = stream->forgotten;
+    vrpi_mutex_unlock(&core->lock);
+    status = whole ? core->ops->context_record(core->ctx, event)
+                   : core->ops->event_record(core->ctx, event, stream->handle);
+    vrpi_mutex_lock(&core->lock);
+    stream->recording = 0;
+    if (status != VRP_OK) {
+        vrpi_driver_failed(core, status);
+        event_give(core, event);
+        return 0;
+    }
+    core->events_recorded++;
+    uint32_t at = (stream->ring_first + stream->ring_count++) % VRPI_RING;
+    stream->ring[at].event = event;
+    stream->ring[at].seq = seq;
+    stream->covered = seq;
+    return stream->covered >= stream->seq;
+}
+
+void vrpi_record_wanted(vrpi_pool *core, vrpi_thread *t) {
+    for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
+        if (s->wanted) {
+            (void)vrpi_record(core, t, s);
+            s->wanted = 0;
+        }
+}
+
+void vrpi_record_idle(vrpi_pool *core, vrpi_thread *t) {
+    /* The mark also keeps a stream while the lock is dropped. */
+    for (vrpi_node *n = vrpi_tree_last(&core->idle); n != NULL; n = vrpi_tree_prev(n)) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        if (e->stream != NULL && e->stamp > e->stream->covered)
+            e->stream->wanted = 1;
+    }
+    for (const vrpi_uses *u = core->deferred; u != NULL; u = u->next)
+        for (uint32_t i = 0; i < u->count; i++)
+            if (u->use[i].stamp > u->use[i].stream->covered)
+                u->use[i].stream->wanted = 1;
+    vrpi_record_wanted(core, t);
+}
+
+/* Takes up the oldest events of one stream that are done. Lock dropped. */
+static int poll_stream(vrpi_pool *core, vrpi_stream *s) {
+    int progress = 0;
+    s->polling = 1;
+    while (s->ring_count > 0 && !is_lost(core)) {
+        vrp_event event = s->ring[s->ring_first].event;
+        int done = 0;
+        vrp_status status;
+        vrpi_mutex_unlock(&core->lock);
+        status = core->ops->event_query(core->ctx, event, &done);
+        vrpi_mutex_lock(&core->lock);
+        if (status != VRP_OK) {
+            vrpi_driver_failed(core, status);
+            break;
+        }
+        if (!done)
+            break;
+        s->completed = s->ring[s->ring_first].seq;
+        s->ring_first = (s->ring_first + 1) % VRPI_RING;
+        s->ring_count--;
+        event_give(core, event);
+        progress = 1;
+    }
+    s->polling = 0;
+    return progress;
+}
+
+/* What follows from completed work. */
+static void harvest(vrpi_pool *core) {
+    while (vrpi_deferred_poll(core))
+        continue;
+    vrpi_ghosts_poll(core);
+    vrpi_trim_marked(core);
+    for (vrpi_stream *s = core->streams, *next; s != NULL; s = next) {
+        next = s->next;
+        vrpi_stream_settle(core, s);
+    }
+}
+
+void vrpi_poll(vrpi_pool *core, vrpi_thread *t) {
+    for (vrpi_stream *s = core->streams; s != NULL; s = s->next) {
+        /* The owner of a per-thread stream makes up for the records that the
+         * others could not make. A forgotten one may still need its record. */
+        if ((s->per_thread || s->forgotten) && s->covered < s->seq && !s->polling)
+            (void)vrpi_record(core, t, s);
+        if (s->ring_count > 0 && !s->polling && !s->capturing)
+            (void)poll_stream(core, s);
+    }
+    harvest(core);
+}
+
+int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t) {
+    vrpi_stream *chosen = NULL;
+    vrp_event event;
+    vrp_status status;
+    for (vrpi_stream *s = core->streams; s != NULL; s = s->next) {
+        if (s->capturing || s->polling)
+            continue;
+        if (s->completed < s->seq)
+            (void)vrpi_record(core, t, s);
+    }
+    for (vrpi_stream *s = core->streams; s != NULL && chosen == NULL; s = s->next)
+        if (s->ring_count > 0 && !s->capturing && !s->polling)
+            chosen = s;
+    if (chosen == NULL || is_lost(core))
+        return 0;
+    chosen->polling = 1; /* its ring is ours meanwhile */
+    event = chosen->ring[chosen->ring_first].event;
+    core->host_waits++;
+    vrpi_mutex_unlock(&core->lock);
+    status = core->ops->event_synchronize(core->ctx, event);
+    vrpi_mutex_lock(&core->lock);
+    chosen->polling = 0;
+    if (status != VRP_OK) {
+        vrpi_driver_failed(core, status);
+        return 0;
+    }
+    vrpi_poll(core, t);
+    return 1;
+}
+
+/* All that was freed before `seq` is done with. */
+static void complete_to(vrpi_pool *core, vrpi_stream *s, uint64_t seq) {
+    while (s->ring_count > 0 && s->ring[s->ring_first].seq <= seq) {
+        event_give(core, s->ring[s->ring_first].event);
+        s->ring_first = (s->ring_first + 1) % VRPI_RING;
+        s->ring_count--;
+    }
+    if (s->completed < seq)
+        s->completed = seq;
+    if (s->covered < seq)
+        s->covered = seq;
+}
+
+void vrpi_wait_all(vrpi_pool *core) {
+    vrp_status status;
+    if (is_lost(core))
+        return;
+    for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
+        if (s->capturing || s->recording || s->polling)
+            return; /* somebody else works on it; the caller tries again */
+    for (vrpi_stream *s = core->streams; s != NULL; s = s->next) {
+        s->syncing = 1;
+        s->polling = 1; /* its ring is ours meanwhile */
+        s->snapshot = s->seq;
+    }
+    core->host_waits++;
+    vrpi_mutex_unlock(&core->lock);
+    status = core->ops->synchronize(core->ctx);
+    vrpi_mutex_lock(&core->lock);
+    for (vrpi_stream *s = core->streams; s != NULL; s = s->next) {
+        if (!s->syncing)
+            continue; /* came meanwhile */
+        s->syncing = 0;
+        s->polling = 0;
+        if (status == VRP_OK)
+            complete_to(core, s, s->snapshot);
+    }
+    if (status == VRP_OK)
+        harvest(core);
+    else
+        vrpi_driver_failed(core, status);
+}
+
+vrp_status vrpi_device_wait(vrpi_pool *core, vrpi_thread *t, vrpi_stream *waiter,
+                            vrpi_stream *awaited, uint64_t stamp) {
+    vrp_event event = 0;
+    vrp_status status;
+    int found = 0;
+    if (core->ops->stream_wait_event == NULL || (core->config.flags & VRP_NO_DEVICE_WAITS) != 0 ||
+        atomic_load_explicit(&core->knob[VRP_KNOB_DEVICE_WAITS], memory_order_relaxed) == 0 ||
+        waiter->capturing || awaited->capturing || awaited->polling || is_lost(core))
+        return VRP_UNAVAILABLE;
+    awaited->busy++;
+    if (awaited->covered < stamp)
+        (void)vrpi_record(core, t, awaited);
+    for (uint32_t i = 0; i < awaited->ring_count && !found; i++) {
+        uint32_t at = (awaited->ring_first + i) % VRPI_RING;
+        if (awaited->ring[at].seq >= stamp) {
+            event = awaited->ring[at].event;
+            found = 1;
+        }
+    }
+    if (!found) {
+        awaited->busy--;
+        return awaited->completed >= stamp ? VRP_OK : VRP_UNAVAILABLE;
+    }
+    awaited->polling = 1; /* the event stays in the ring while the lock is dropped */
+    vrpi_mutex_unlock(&core->lock);
+    status = core->ops->stream_wait_event(core->ctx, waiter->handle, event);
+    vrpi_mutex_lock(&core->lock);
+    awaited->polling = 0;
+    awaited->busy--;
+    if (status != VRP_OK) {
+        vrpi_driver_failed(core, status);
+        return status;
+    }
+    core->cross_stream_waits++;
+    return VRP_OK;
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: MIT */
+/* The streams that a pool has seen: found by handle (or by the driver's id),
+ * forgotten on request, freed once nothing refers to them. */
+
+#include "core/core.h"
+
+#define STREAM_LEGACY_EXPLICIT ((vrp_stream)1) /* the driver's other name for the legacy stream */
+
+vrp_status vrpi_stream_key(vrpi_pool *core, vrp_stream handle, uint64_t *out_key) {
+    if (handle == STREAM_LEGACY_EXPLICIT)
+        handle = VRP_STREAM_LEGACY;
+    *out_key = handle;
+    if ((core->config.flags & VRP_STREAMS_UNTRACKED) != 0 && handle > VRP_STREAM_PER_THREAD) {
+        vrp_status status = core->ops->stream_id(core->ctx, handle, out_key);
+        if (status != VRP_OK)
+            return vrpi_fail(status, "the driver gave no id for stream 0x%llx",
+                             (unsigned long long)handle);
+    }
+    return VRP_OK;
+}
+
+vrpi_stream *vrpi_stream_find(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, uint64_t key) {
+    int per_thread = handle == VRP_STREAM_PER_THREAD;
+    for (vrpi_stream *s = core->streams; s != NULL; s = s->next) {
+        if (s->forgotten || s->key != key || s->per_thread != per_thread)
+            continue;
+        if (!per_thread || s->owner == t)
+            return s;
+    }
+    return NULL;
+}
+
+vrp_status vrpi_stream_get(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, uint64_t key,
+                           vrpi_stream **out) {
+    vrpi_stream *s = vrpi_stream_find(core, t, handle, key);
+    if (s == NULL) {
+        s = vrpi_host_alloc(core, sizeof *s);
+        if (s == NULL)
+            return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a stream");
+        s->handle = handle == STREAM_LEGACY_EXPLICIT ? VRP_STREAM_LEGACY : handle;
+        s->key = key;
+        if (handle == VRP_STREAM_PER_THREAD) {
+            s->per_thread = 1;
+            s->owner = t;
+        }
+        s->next = core->streams;
+        s->link = &core->streams;
+        if (s->next != NULL)
+            s->next->link = &s->next;
+        core->streams = s;
+    }
+    *out = s;
+    return VRP_OK;
+}
+
+/* Nothing queued on the stream is unfinished as far as the pool is concerned. */
+static int quiet(const vrpi_stream *s) {
+    return s->completed >= s->seq && s->ring_count == 0 && !s->recording && !s->polling &&
+           s->busy == 0 && !s->wanted && !s->capturing && s->refs == 0;
+}
+
+void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream) {
+    int arenas_left = 0;
+    if (!stream->forgotten || !quiet(stream))
+        return;
+    for (int k = 0; k < VRPI_CLASS_COUNT; k++) {
+        vrpi_arena *arena = stream->space[k].arenas;
+        while (arena != NULL) {
+            vrpi_arena *next = arena->space_next;
+            if (arena->used_blocks == 0)
+                vrpi_arena_detach(core, arena);
+            else
+                arenas_left = 1;
+            arena = next;
+        }
+    }
+    for (vrpi_arena *arena = core->arenas; arena != NULL; arena = arena->next)
+        if (arena->stream == stream)
+            arenas_left = 1; /* a growable buffer's */
+    if (arenas_left)
+        return;
+    for (vrpi_extent *e = core->extents; e != NULL; e = e->next)
+        if (e->stream == stream) {
+            if (e->state == VRPI_EXTENT_TRANSIT)
+                return;       /* another thread is moving it and looks at the stream */
+            e->stream = NULL; /* done: completed >= every stamp */
+        }
+    *stream->link = stream->next;
+    if (stream->next != NULL)
+        stream->next->link = stream->link;
+    vrpi_host_free(core, stream, sizeof *stream);
+}
+
+/* Flushes, records and takes the stream out of what can be found by handle. */
+static void forget(vrpi_pool *core, vrpi_thread *t, vrpi_stream *s) {
+    s->busy++; /* keeps it alive while the lock is dropped */
+    vrpi_fronts_drop(core, s);
+    (void)vrpi_record(core, t, s);
+    s->forgotten = 1;
+    s->owner = NULL;
+    s->busy--;
+    vrpi_stream_settle(core, s);
+}
+
+vrp_status vrp_stream_forget(vrp_pool *pool, vrp_stream stream) {
+    vrpi_pool *core;
+    vrpi_thread *t;
+    vrpi_stream *s;
+    uint64_t key;
+    vrp_status status;
+    VRPI_TRY(vrpi_enter(pool));
+    core = pool->core;
+    t = vrpi_thread_get(pool);
+    status = t == NULL ? vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread")
+                       : vrpi_stream_key(core, stream, &key);
+    if (status == VRP_OK) {
+        vrpi_mutex_lock(&core->lock);
+        s = vrpi_stream_find(core, t, stream, key);
+        if (s != NULL)
+            forget(core, t, s);
+        vrpi_mutex_unlock(&core->lock);
+    }
+    vrpi_exit(pool);
+    return status;
+}
+
+static vrp_status capture_mark(vrp_pool *pool, vrp_stream stream, int begin) {
+    vrpi_pool *core;
+    vrpi_thread *t;
+    vrpi_stream *s = NULL;
+    uint64_t key;
+    vrp_status status;
+    VRPI_TRY(vrpi_enter(pool));
+    core = pool->core;
+    t = vrpi_thread_get(pool);
+    status = t == NULL ? vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread")
+                       : vrpi_stream_key(core, stream, &key);
+    if (status == VRP_OK) {
+        vrpi_mutex_lock(&core->lock);
+        status = vrpi_stream_get(core, t, stream, key, &s);
+        if (status == VRP_OK && s->capturing == begin)
+            status = vrpi_fail(VRP_INVALID_ARGUMENT, "stream 0x%llx is %s capturing",
+                               (unsigned long long)stream, begin ? "already" : "not");
+        if (status == VRP_OK)
+            s->capturing = (uint8_t)begin;
+        vrpi_mutex_unlock(&core->lock);
+    }
+    vrpi_exit(pool);
+    return status;
+}
+
+vrp_status vrp_capture_begin(vrp_pool *pool, vrp_stream stream) {
+    return capture_mark(pool, stream, 1);
+}
+
+vrp_status vrp_capture_end(vrp_pool *pool, vrp_stream stream) {
+    return capture_mark(pool, stream, 0);
+}

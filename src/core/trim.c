@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* Giving idle extents back: on request, and later what was still in use by the
+ * device when it was asked for. */
+
+#include "core/core.h"
+
+#include <string.h>
+
+static uint64_t reserved_now(const vrpi_pool *core) {
+    return atomic_load_explicit(&core->reserved, memory_order_relaxed);
+}
+
+static int may_release(const vrpi_extent *e) {
+    return vrpi_done(e->stream, e->stamp) && e->ghosts == 0;
+}
+
+/* The idle extent whose work is done and that has been idle for longest; of
+ * those the largest, which is cheapest by the byte. */
+static vrpi_extent *oldest_done(const vrpi_pool *core) {
+    vrpi_extent *best = NULL;
+    for (vrpi_node *n = vrpi_tree_last(&core->idle); n != NULL; n = vrpi_tree_prev(n)) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        if (may_release(e) && (best == NULL || e->idle_since < best->idle_since))
+            best = e;
+    }
+    return best;
+}
+
+/* Releases until at most `target` bytes are reserved. To 0, order is no matter. */
+static vrp_status release_to(vrpi_pool *core, uint64_t target) {
+    while (reserved_now(core) > target) {
+        vrpi_extent *e = NULL;
+        if (target == 0) {
+            vrpi_node *n = vrpi_tree_last(&core->idle);
+            while (n != NULL && !may_release((vrpi_extent *)(void *)n))
+                n = vrpi_tree_prev(n);
+            e = (vrpi_extent *)(void *)n;
+        } else {
+            e = oldest_done(core);
+        }
+        if (e == NULL || atomic_load_explicit(&core->lost, memory_order_relaxed) != 0)
+            return VRP_OK;
+        VRPI_TRY(vrpi_extent_release(core, e));
+    }
+    return VRP_OK;
+}
+
+void vrpi_trim_marked(vrpi_pool *core) {
+    vrpi_node *n;
+    if (core->marked_count == 0 || atomic_load_explicit(&core->lost, memory_order_relaxed) != 0)
+        return;
+    n = vrpi_tree_last(&core->idle);
+    while (n != NULL) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        if (e->marked && may_release(e)) {
+            if (vrpi_extent_release(core, e) != VRP_OK)
+                return;
+            n = vrpi_tree_last(&core->idle); /* the lock was dropped */
+        } else {
+            n = vrpi_tree_prev(n);
+        }
+    }
+}
+
+/* What is idle and not done yet goes when it is. */
+static uint64_t mark_pending(vrpi_pool *core, uint64_t target) {
+    uint64_t pending = 0, left = reserved_now(core);
+    for (vrpi_node *n = vrpi_tree_last(&core->idle); n != NULL && left > target;
+         n = vrpi_tree_prev(n)) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        if (!e->marked) {
+            e->marked = 1;
+            core->marked_count++;
+        }
+        pending += e->bytes;
+        left -= e->bytes;
+    }
+    return pending;
+}
+
+vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32_t flags,
+                        vrp_trim_result *result) {
+    uint64_t before = core->trimmed_bytes, stalled = core->stalled_ns;
+    uint64_t extents = core->extent_count;
+    vrp_gap gap;
+    vrp_status status;
+    core->trims++;
+    if ((flags & VRP_TRIM_KEEP_CACHES) == 0)
+        (void)vrpi_fronts_flush_all(core);
+    vrpi_record_idle(core, t);
+    vrpi_poll(core, t);
+    vrpi_orphans_retry(core);
+    if ((flags & VRP_TRIM_WAIT) != 0)
+        while (core->deferred != NULL || core->ghosts != NULL || core->idle.count > 0)
+            if (!vrpi_wait_oldest(core, t))
+                break;
+    status = release_to(core, target);
+    memset(result, 0, sizeof *result);
+    result->struct_size = sizeof *result;
+    result->released_bytes = core->trimmed_bytes - before;
+    result->stalled_ns = core->stalled_ns - stalled;
+    result->extents_released =
+        extents > core->extent_count ? (uint32_t)(extents - core->extent_count) : 0;
+    result->pending_bytes = mark_pending(core, target);
+    vrpi_gap_walk(core, &gap, NULL);
+    result->pinned_bytes = gap.pinned_bytes;
+    result->reserved_bytes = reserved_now(core);
+    return status;
+}
+
+vrp_status vrp_trim(vrp_pool *pool, uint64_t target_bytes, uint32_t flags,
+                    vrp_trim_result *out_result) {
+    vrp_trim_result result;
+    vrpi_pool *core;
+    vrpi_thread *t;
+    vrp_status status;
+    if ((flags & ~(VRP_TRIM_WAIT | VRP_TRIM_KEEP_CACHES)) != 0)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_trim: unknown flags 0x%x", flags);
+    if (out_result != NULL && out_result->struct_size == 0)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_trim_result.struct_size is 0");
+    VRPI_TRY(vrpi_enter(pool));
+    core = pool->core;
+    t = vrpi_thread_get(pool);
+    if (t == NULL) {
+        status = vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
+    } else {
+        vrpi_mutex_lock(&core->lock);
+        status = vrpi_trim_to(core, t, target_bytes, flags, &result);
+        vrpi_mutex_unlock(&core->lock);
+    }
+    vrpi_exit(pool);
+    if (status == VRP_OK && out_result != NULL)
+        status = vrpi_struct_out(out_result, &result, sizeof result, "vrp_trim_result");
+    return status;
+}
+
+vrp_status vrp_empty_cache(vrp_pool *pool, vrp_trim_result *out_result) {
+    return vrp_trim(pool, 0, 0, out_result);
+}
+
+vrp_status vrp_pool_poll(vrp_pool *pool) {
+    vrpi_thread *t;
+    VRPI_TRY(vrpi_enter(pool));
+    t = vrpi_thread_get(pool);
+    vrpi_mutex_lock(&pool->core->lock);
+    vrpi_record_idle(pool->core, t);
+    vrpi_poll(pool->core, t);
+    vrpi_mutex_unlock(&pool->core->lock);
+    vrpi_exit(pool);
+    return VRP_OK;
+}

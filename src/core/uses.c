@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks that several streams use: announced while live, deferred once freed,
+ * free for their own stream when the others are done. */
+
+#include "core/core.h"
+
+#include <string.h>
+
+static size_t bytes_of(uint32_t capacity) {
+    return sizeof(vrpi_uses) + capacity * sizeof(struct vrpi_use);
+}
+
+void vrpi_uses_free(vrpi_pool *core, vrpi_uses *uses) {
+    for (uint32_t i = 0; i < uses->count; i++)
+        uses->use[i].stream->refs--;
+    vrpi_host_free(core, uses, bytes_of(uses->capacity));
+}
+
+/* Where the uses of a block or slot hang; NULL: no host memory. */
+static vrpi_uses **place_of(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr) {
+    vrpi_slab *slab = block->slab;
+    if (slab == NULL)
+        return &block->uses;
+    if (slab->uses == NULL) {
+        slab->uses = vrpi_host_alloc(core, slab->slot_count * sizeof *slab->uses);
+        if (slab->uses == NULL)
+            return NULL;
+    }
+    return &slab->uses[vrpi_slot_index(slab, ptr)];
+}
+
+static int add(vrpi_pool *core, vrpi_uses **place, vrp_devptr ptr, vrpi_stream *stream) {
+    vrpi_uses *uses = *place;
+    if (uses != NULL)
+        for (uint32_t i = 0; i < uses->count; i++)
+            if (uses->use[i].stream == stream)
+                return 1;
+    if (uses == NULL || uses->count == uses->capacity) {
+        uint32_t capacity = uses == NULL ? 2 : uses->capacity * 2;
+        vrpi_uses *grown = vrpi_host_alloc(core, bytes_of(capacity));
+        if (grown == NULL)
+            return 0;
+        if (uses != NULL) {
+            memcpy(grown, uses, bytes_of(uses->count));
+            vrpi_host_free(core, uses, bytes_of(uses->capacity));
+        }
+        grown->capacity = capacity;
+        grown->ptr = ptr;
+        *place = uses = grown;
+    }
+    uses->use[uses->count].stream = stream;
+    uses->use[uses->count++].stamp = 0;
+    stream->refs++;
+    return 1;
+}
+
+/* Puts a freed block on the list of those that wait for others. 0: there is
+ * nothing to wait for any more. */
+int vrpi_defer(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *by) {
+    vrpi_uses **place = place_of(core, block, ptr);
+    vrpi_uses *uses;
+    if (place == NULL || (by != NULL && by != block->arena->stream && !add(core, place, ptr, by))) {
+        /* No host memory to remember whom to wait for: wait now. The block is
+         * still in use as far as others are concerned. */
+        vrpi_mutex_unlock(&core->lock);
+        (void)core->ops->synchronize(core->ctx);
+        vrpi_mutex_lock(&core->lock);
+        if (place != NULL && *place != NULL) {
+            vrpi_uses_free(core, *place);
+            *place = NULL;
+        }
+        return 0;
+    }
+    uses = *place;
+    *place = NULL;
+    for (uint32_t i = 0; i < uses->count; i++)
+        uses->use[i].stamp = vrpi_stamp(uses->use[i].stream);
+    if (block->slab != NULL)
+        atomic_store_explicit(&block->slab->slot[vrpi_slot_index(block->slab, ptr)].state,
+                              VRPI_DEFERRED, memory_order_relaxed);
+    else
+        block->state = VRPI_DEFERRED;
+    uses->next = core->deferred;
+    core->deferred = uses;
+    return 1;
+}
+
+static int all_done(const vrpi_uses *uses) {
+    for (uint32_t i = 0; i < uses->count; i++)
+        if (!vrpi_done(uses->use[i].stream, uses->use[i].stamp))
+            return 0;
+    return 1;
+}
+
+int vrpi_deferred_poll(vrpi_pool *core) {
+    int any = 0;
+    vrpi_uses **link = &core->deferred;
+    while (*link != NULL) {
+        vrpi_uses *uses = *link;
+        vrpi_block *block;
+        if (!all_done(uses)) {
+            link = &uses->next;
+            continue;
+        }
+        *link = uses->next;
+        block = vrpi_map_get(core, uses->ptr);
+        if (block->slab != NULL)
+            vrpi_slab_put(core, block->slab, vrpi_slot_index(block->slab, uses->ptr));
+        else
+            vrpi_block_free(core, block, vrpi_stamp(block->arena->stream));
+        vrpi_uses_free(core, uses);
+        any = 1;
+    }
+    return any;
+}
+
+static vrp_status announce(vrpi_pool *core, vrpi_thread *t, vrp_devptr ptr, vrp_stream handle,
+                           uint64_t key) {
+    vrpi_block *block;
+    vrpi_stream *stream;
+    vrpi_uses **place;
+    VRPI_TRY(vrpi_free_check(core, ptr, &block));
+    VRPI_TRY(vrpi_stream_get(core, t, handle, key, &stream));
+    if (stream == block->arena->stream)
+        return VRP_OK;
+    place = place_of(core, block, ptr);
+    if (place == NULL || !add(core, place, ptr, stream))
+        return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory to remember the stream");
+    if (block->slab != NULL)
+        atomic_store_explicit(&block->slab->slot[vrpi_slot_index(block->slab, ptr)].state,
+                              VRPI_SHARED, memory_order_relaxed);
+    return VRP_OK;
+}
+
+vrp_status vrp_record_stream(vrp_pool *pool, vrp_devptr ptr, vrp_stream stream) {
+    vrpi_pool *core;
+    vrpi_thread *t;
+    uint64_t key = 0;
+    vrp_status status;
+    VRPI_TRY(vrpi_enter(pool));
+    core = pool->core;
+    t = vrpi_thread_get(pool);
+    if (t == NULL)
+        status = vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
+    else if (ptr == 0 || stream == VRP_STREAM_OF_ALLOC)
+        status = ptr == 0 ? VRP_OK : vrpi_fail(VRP_INVALID_ARGUMENT, "no stream is named");
+    else
+        status = vrpi_stream_key(core, stream, &key);
+    if (status == VRP_OK && ptr != 0) {
+        vrpi_mutex_lock(&core->lock);
+        status = announce(core, t, ptr, stream, key);
+        vrpi_mutex_unlock(&core->lock);
+    }
+    vrpi_exit(pool);
+    return status;
+}
+
+void vrpi_tend(vrpi_pool *core, vrpi_thread *t) {
+    enum { GHOSTS_MANY = 16, OFTEN = 16 };
+    if (core->ghost_count >= GHOSTS_MANY && core->ticks % OFTEN == 0) {
+        for (vrpi_ghost *ghost = core->ghosts; ghost != NULL; ghost = ghost->next)
+            if (ghost->stamp > ghost->stream->covered)
+                ghost->stream->wanted = 1;
+        vrpi_record_wanted(core, t);
+        vrpi_poll(core, t);
+    }
+}

@@ -55,8 +55,8 @@ static vrp_status large_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *str
     vrpi_stream *keep = stream;
     vrp_status status;
     keep->busy++;
-    status = vrpi_block_alloc(core, r, stream, vrpi_class_of(r->size, r->tag), r->size, alignment,
-                              &block);
+    status = vrpi_block_alloc(core, r, stream, vrpi_class_of(core, r->size, r->tag), r->size,
+                              alignment, &block);
     keep->busy--;
     if (status != VRP_OK)
         return status;

@@ -16,8 +16,9 @@ int vrpi_growth_is_barred(const vrpi_pool *core, uint64_t bytes) {
     switch (knob(core, VRP_KNOB_GAP_RULE)) {
     case VRP_GAP_RULE_HIGH_WATER:
         return reserved + bytes > core->high_water;
-    case VRP_GAP_RULE_LIMIT:
-        return core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
+    case VRP_GAP_RULE_LIMIT: /* and no new maximum while idle memory can be had */
+        return core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES) ||
+               (reserved + bytes > core->high_water && core->idle_bytes > 0);
     default:
         return 0;
     }
@@ -35,7 +36,8 @@ void vrpi_gap_missed(vrpi_pool *core, uint64_t bytes) {
     if (!vrpi_growth_is_barred(core, bytes))
         return;
     if (knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT) {
-        missed = core->idle_bytes - knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
+        if (core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES))
+            missed = core->idle_bytes - knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
     } else {
         missed = reserved + bytes - core->high_water;
         if (missed > core->idle_bytes)
@@ -64,14 +66,49 @@ int vrpi_release_one(vrpi_pool *core, uint64_t bytes) {
     return 0;
 }
 
+/* Bytes of idle memory to give up before that much more may be backed. */
+static uint64_t excess(const vrpi_pool *core, uint64_t bytes) {
+    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t limit = knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
+    uint64_t over = reserved + bytes > core->high_water ? reserved + bytes - core->high_water : 0;
+    if (knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT && core->idle_bytes > limit &&
+        core->idle_bytes - limit > over)
+        over = core->idle_bytes - limit;
+    return over;
+}
+
 void vrpi_make_room(vrpi_pool *core, uint64_t bytes) {
-    while (core->idle.count > 0 && vrpi_growth_is_barred(core, bytes)) {
-        uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
-        uint64_t over = knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT
-                            ? core->idle_bytes - knob(core, VRP_KNOB_GAP_LIMIT_BYTES)
-                            : reserved + bytes - core->high_water;
-        if (!vrpi_release_one(core, over))
+    while (core->idle.count > 0 && vrpi_growth_is_barred(core, bytes))
+        if (!vrpi_release_one(core, excess(core, bytes)))
             return;
+}
+
+/* GAP_RULE_LIMIT: growth is rare while a model decodes, so what has been idle
+ * for long goes without one, oldest first, down to the limit. */
+void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t) {
+    enum { OFTEN = 64 };
+    uint64_t age = knob(core, VRP_KNOB_IDLE_AGE), limit = knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
+    if (age == 0 || core->ticks % OFTEN != 0 || core->idle_bytes <= limit ||
+        knob(core, VRP_KNOB_GAP_RULE) != VRP_GAP_RULE_LIMIT)
+        return;
+    for (int polled = 0; core->idle_bytes > limit;) {
+        vrpi_extent *oldest = NULL, *waiting = NULL;
+        for (vrpi_node *n = vrpi_tree_last(&core->idle); n != NULL; n = vrpi_tree_prev(n)) {
+            vrpi_extent *e = (vrpi_extent *)(void *)n;
+            if (e->idle_since + age > core->ticks)
+                continue;
+            if (!vrpi_done(e->stream, e->stamp) || e->ghosts > 0)
+                waiting = e;
+            else if (oldest == NULL || e->idle_since < oldest->idle_since)
+                oldest = e;
+        }
+        if (waiting != NULL && !polled) {
+            polled = 1;
+            vrpi_record_idle(core, t);
+            vrpi_poll(core, t);
+        } else if (oldest == NULL || vrpi_extent_release(core, oldest) != VRP_OK) {
+            return;
+        }
     }
 }
 
@@ -281,12 +318,21 @@ static void undo(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t byt
     }
 }
 
+/* GAP_RULE_LIMIT, at a growth: down to the limit, with room for what the block
+ * itself will take of it. */
+static void limit_keep(vrpi_pool *core, uint64_t bytes) {
+    uint64_t keep = knob(core, VRP_KNOB_GAP_LIMIT_BYTES) + bytes;
+    while (core->idle_bytes > keep && vrpi_release_one(core, core->idle_bytes - keep))
+        continue;
+}
+
 static uint64_t growth_allowed(const vrpi_pool *core, uint64_t want) {
     uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
     uint64_t below;
     if (!vrpi_growth_is_barred(core, want))
         return want;
-    if (knob(core, VRP_KNOB_GAP_RULE) != VRP_GAP_RULE_HIGH_WATER || reserved >= core->high_water)
+    if (reserved >= core->high_water || (knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT &&
+                                         core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES)))
         return 0;
     below = (core->high_water - reserved) / core->granularity * core->granularity;
     return below >= want / 4 ? below : 0; /* a part of it, if that is worth a handle */
@@ -299,7 +345,14 @@ vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, 
     vrp_status status = VRP_OK;
     if (cap < core->granularity)
         cap = core->granularity;
-    vrpi_poll(core, request->thread);
+    if (knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT &&
+        core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES)) {
+        vrpi_record_idle(core, request->thread);
+        vrpi_poll(core, request->thread);
+        limit_keep(core, bytes);
+    } else {
+        vrpi_poll(core, request->thread);
+    }
     while (next_stretch(core, arena, addr, bytes, &s)) {
         uint64_t at = arena->base + s.first * core->granularity;
         uint64_t want = s.most * core->granularity < cap ? s.most * core->granularity : cap;

@@ -25,10 +25,31 @@ uint64_t vrpi_stamp(vrpi_stream *stream) {
     return stream->forgotten ? stream->seq : ++stream->seq;
 }
 
-uint8_t vrpi_class_of(uint64_t size, uint8_t tag) {
+uint8_t vrpi_class_of(const vrpi_pool *core, uint64_t size, uint8_t tag) {
+    /* Segments of the malloc backing are dear and never move: all sizes share them. */
+    if (core->backing == VRP_BACKING_MALLOC)
+        return VRPI_CLASS_LARGE;
     if (tag == VRP_TAG_WEIGHTS && size > VRPI_SMALL_MAX)
         return VRPI_CLASS_WEIGHTS;
-    return size <= UINT64_C(1048576) ? VRPI_CLASS_SMALL : VRPI_CLASS_LARGE;
+    return size <= UINT64_C(1048576)    ? VRPI_CLASS_SMALL
+           : size <= UINT64_C(33554432) ? VRPI_CLASS_MEDIUM
+                                        : VRPI_CLASS_LARGE;
+}
+
+/* Eight buckets a doubling, from one cell. */
+static uint32_t life_bucket(uint64_t size) {
+    uint64_t units = size >> 12; /* at least 8 */
+    uint32_t exponent = 63 - (uint32_t)__builtin_clzll(units | 8);
+    uint32_t bucket = (exponent - 3) * 8 + (uint32_t)((units >> (exponent - 3)) & 7);
+    return bucket < VRPI_LIVES ? bucket : VRPI_LIVES - 1;
+}
+
+/* The longest recent life of a size, forgotten slowly. */
+static void life_learn(const vrpi_pool *core, const vrpi_block *block) {
+    uint32_t *life = &block->arena->stream->life[life_bucket(block->bytes)];
+    uint64_t lived = core->ticks - block->born + 1;
+    uint64_t old = *life - *life / 10;
+    *life = (uint32_t)(lived > old ? (lived > UINT32_MAX ? UINT32_MAX : lived) : old);
 }
 
 /* Bytes to back for a block there; 0 if a driver call is changing it now. */
@@ -127,6 +148,38 @@ static void find_place(const vrpi_pool *core, vrpi_space *space, uint64_t size, 
             return;
     }
     consider_tail(core, space, size, alignment, best);
+}
+
+/* A short-lived block may sit in a hole of another class of its stream that
+ * has its memory already: it will be gone before it can do harm there, and
+ * nothing has to be moved. */
+static int borrow(const vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uint64_t size,
+                  uint64_t alignment, place *best) {
+    enum { SHORT_LIFE = 512, LOOKS = 16 };
+    uint32_t life = stream->life[life_bucket(size)];
+    place found = {0};
+    if (life == 0 || life > SHORT_LIFE || klass == VRPI_CLASS_SLAB || klass == VRPI_CLASS_WEIGHTS)
+        return 0;
+    for (int k = VRPI_CLASS_SMALL; k <= VRPI_CLASS_LARGE && !found.found; k++) {
+        int left = LOOKS;
+        vrpi_node *n = k == klass ? NULL : vrpi_tree_at_least(&stream->space[k].free, size, 0);
+        for (; n != NULL && left-- > 0; n = vrpi_tree_next(n)) {
+            vrpi_block *hole = (vrpi_block *)(void *)n;
+            place here = {0};
+            consider(core, hole, align_up(hole->addr, alignment), size, &here);
+            if (!here.found || here.unbacked > 0)
+                here.found = 0,
+                consider(core, hole, (hole->addr + hole->bytes - size) & ~(alignment - 1), size,
+                         &here);
+            if (!here.found || here.unbacked > 0)
+                continue;
+            found = here;
+            break;
+        }
+    }
+    if (found.found)
+        *best = found;
+    return found.found;
 }
 
 /* Puts `block` into the address list before or behind `at`. */
@@ -256,8 +309,10 @@ vrpi_arena *vrpi_arena_at(const vrpi_pool *core, uint64_t addr) {
 
 void vrpi_block_free(vrpi_pool *core, vrpi_block *block, uint64_t stamp) {
     vrpi_arena *arena = block->arena;
-    if (arena->space != NULL)
+    if (arena->space != NULL) {
         arena->space->freed_bytes += block->bytes;
+        life_learn(core, block);
+    }
     vrpi_extent_unuse(core, arena, block->addr, block->bytes, arena->stream, stamp);
     vrpi_map_set(core, block->addr, block->slab != NULL ? block->bytes : VRPI_UNIT, NULL);
     arena->used_blocks--;
@@ -305,6 +360,7 @@ static vrp_status take(vrpi_pool *core, vrpi_request *request, vrpi_stream *stre
         return status;
     }
     arena->space->taken_bytes += size;
+    block->born = core->ticks;
     *out = block;
     return VRP_OK;
 }
@@ -328,15 +384,27 @@ static int adopt(vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uint64_t s
     return 0;
 }
 
-static vrp_status new_segment(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
-                              uint8_t klass, uint64_t size, uint64_t alignment) {
+/* Segments are the smallest multiple of the request that is large enough: what
+ * is left over then fits another of its kind. */
+static uint64_t segment_bytes(const vrpi_pool *core, const vrpi_space *space, uint64_t exact) {
     uint64_t least =
         atomic_load_explicit(&core->knob[VRP_KNOB_SEGMENT_BYTES], memory_order_relaxed);
+    int loading = space->freed_bytes < space->taken_bytes / 32;
+    uint64_t want = least * (loading ? 2 : 4);
+    if (space->taken_bytes < least)
+        want = least; /* a program that needs little takes little */
+    return (want + exact - 1) / exact * exact;
+}
+
+static vrp_status new_segment(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
+                              uint8_t klass, uint64_t size, uint64_t alignment) {
     uint64_t exact = align_up(size + (alignment > VRPI_UNIT ? alignment : 0), core->granularity);
-    uint64_t want = exact > least ? exact : least;
+    uint64_t want = align_up(segment_bytes(core, &stream->space[klass], size), core->granularity);
     vrpi_arena *arena;
     vrp_status status;
     for (;;) {
+        if (want < exact)
+            want = exact;
         vrpi_make_room(core, want);
         vrpi_gap_missed(core, want);
         status = vrpi_limit_exceeded(core, want) ? VRP_OUT_OF_DEVICE_MEMORY
@@ -348,7 +416,10 @@ static vrp_status new_segment(vrpi_pool *core, vrpi_request *request, vrpi_strea
         if (status != VRP_OUT_OF_DEVICE_MEMORY)
             return status;
         if (want > exact) {
-            want = exact; /* a large step no longer fits: exactly what is needed */
+            /* a large step no longer fits: smaller ones, to exactly what is needed */
+            want = align_up(want / 2, core->granularity);
+            if (want < exact)
+                want = exact;
             continue;
         }
         status = vrpi_oom(core, request, want);
@@ -371,6 +442,9 @@ vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream 
                 vrpi_fronts_flush_all(core) > 0)
                 continue;
         }
+        if (at.found && at.unbacked > 0 && core->backing == VRP_BACKING_VMM &&
+            vrpi_growth_is_barred(core, at.unbacked))
+            (void)borrow(core, stream, klass, size, alignment, &at);
         if (at.found)
             return take(core, request, stream, &at, size, out);
         if (core->backing == VRP_BACKING_MALLOC) {

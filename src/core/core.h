@@ -45,6 +45,8 @@
 #define VRPI_SCOPES_MAX 65536u
 #define VRPI_SCOPE_CHUNK 256u
 #define VRPI_FRONTS_MAX 16u
+#define VRPI_LIVES 256u /* size buckets, eight a doubling, whose lifetimes are learned */
+#define VRPI_WAITED 8u  /* waits that a stream remembers */
 
 typedef struct vrpi_pool vrpi_pool;
 typedef struct vrpi_stream vrpi_stream;
@@ -59,11 +61,12 @@ typedef struct vrpi_thread vrpi_thread;
  * pin little, and weights apart from what is short-lived. */
 enum {
     VRPI_CLASS_SLAB = 0,
-    VRPI_CLASS_SMALL = 1, /* to 1 MiB */
-    VRPI_CLASS_LARGE = 2,
-    VRPI_CLASS_WEIGHTS = 3,
-    VRPI_CLASS_COUNT = 4,
-    VRPI_CLASS_GROWABLE = 4, /* arenas of growable buffers: in no space */
+    VRPI_CLASS_SMALL = 1,  /* to 1 MiB */
+    VRPI_CLASS_MEDIUM = 2, /* to 32 MiB */
+    VRPI_CLASS_LARGE = 3,
+    VRPI_CLASS_WEIGHTS = 4,
+    VRPI_CLASS_COUNT = 5,
+    VRPI_CLASS_GROWABLE = 5, /* arenas of growable buffers: in no space */
 };
 
 /* ---- counters ---------------------------------------------------------------
@@ -161,6 +164,7 @@ struct vrpi_block {
     vrpi_block *prev, *next; /* by address in the arena */
     vrpi_arena *arena;
     uint64_t requested;
+    uint64_t born;   /* pool->ticks when it was placed */
     vrpi_slab *slab; /* state SLAB */
     vrpi_uses *uses; /* other streams announced for it */
     uint32_t scope;
@@ -219,9 +223,15 @@ struct vrpi_stream {
         uint64_t seq;
     } ring[VRPI_RING];
     uint32_t ring_first, ring_count;
-    uint32_t refs;     /* uses and ghosts that name it */
-    uint32_t busy;     /* threads that look at it with the lock dropped */
-    uint64_t snapshot; /* while `syncing`: seq when the device-wide wait began */
+    uint32_t refs;   /* uses and ghosts that name it */
+    uint32_t busy;   /* threads that look at it with the lock dropped */
+    uint64_t serial; /* never used twice */
+    struct {
+        uint64_t serial, seq;
+    } waited[VRPI_WAITED]; /* streams that this one already waits for, up to seq */
+    uint32_t waited_turn;
+    uint32_t life[VRPI_LIVES]; /* by size: how long blocks lived at most, recently; 0: unknown */
+    uint64_t snapshot;         /* while `syncing`: seq when the device-wide wait began */
     uint8_t capturing, forgotten, recording, polling, per_thread;
     uint8_t wanted; /* a record of its idle memory is due */
     uint8_t syncing;
@@ -306,7 +316,9 @@ struct vrpi_pool {
     uint64_t leaf_low, leaf_high; /* the ones that exist lie in [low, high) */
 
     vrpi_stream *streams;
-    vrpi_mutex threads_lock; /* the list alone: changed under both locks, read under either */
+    uint64_t stream_serials;
+    uint32_t capturing_count; /* streams that capture now */
+    vrpi_mutex threads_lock;  /* the list alone: changed under both locks, read under either */
     vrpi_thread *threads;
     vrpi_arena *arenas;
     uint32_t arena_numbers;
@@ -521,6 +533,7 @@ vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, 
 int vrpi_growth_is_barred(const vrpi_pool *core, uint64_t bytes);
 int vrpi_limit_exceeded(const vrpi_pool *core, uint64_t bytes);
 int vrpi_release_one(vrpi_pool *core, uint64_t bytes); /* 1: did */
+void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t);   /* GAP_RULE_LIMIT, now and then */
 void vrpi_make_room(vrpi_pool *core, uint64_t bytes);
 void vrpi_gap_missed(vrpi_pool *core, uint64_t bytes);
 
@@ -544,7 +557,7 @@ void vrpi_block_merge(vrpi_pool *core, vrpi_block *block);
 vrpi_block *vrpi_block_at(const vrpi_pool *core, const vrpi_arena *arena, uint64_t addr);
 vrpi_arena *vrpi_arena_at(const vrpi_pool *core, uint64_t addr);
 uint64_t vrpi_stamp(vrpi_stream *stream);
-uint8_t vrpi_class_of(uint64_t size, uint8_t tag);
+uint8_t vrpi_class_of(const vrpi_pool *core, uint64_t size, uint8_t tag);
 uint64_t vrpi_largest_free(vrpi_pool *core);
 
 /* ---- slab.c ---- (lock held; refill drops it) */

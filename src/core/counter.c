@@ -126,8 +126,9 @@ static vrpi_shard *scope_shard(vrpi_thread *t, uint32_t scope) {
 int vrpi_budget_take(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t allocated) {
     if (!lease_take(&t->tag[tag], &t->core->tag[tag], allocated))
         return 0;
-    if (scope != 0 && budget_of(&vrpi_scope_at(t->core, scope)->group) != 0 &&
-        !lease_take(scope_shard(t, scope), &vrpi_scope_at(t->core, scope)->group, allocated)) {
+    vrpi_scope *s = scope != 0 ? vrpi_scope_at(t->core, scope) : NULL;
+    if (s != NULL && budget_of(&s->group) != 0 &&
+        !lease_take(scope_shard(t, scope), &s->group, allocated)) {
         lease_give(&t->tag[tag], &t->core->tag[tag], allocated);
         return 0;
     }

@@ -213,6 +213,7 @@ static vrp_status device_end(vrpi_pool *core) {
         return VRP_OK; /* the device took its memory along */
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         s->capturing = 0;
+    core->capturing_count = 0;
     vrpi_wait_all(core);
     while (core->idle.count > 0 || core->orphan_count > 0 || core->ghost_count > 0) {
         uint64_t before = core->idle.count + core->orphan_count + core->ghost_count;

@@ -50,7 +50,11 @@ static void event_give(vrpi_pool *core, vrp_event event) {
 }
 
 static int may_record(const vrpi_pool *core, const vrpi_thread *t, const vrpi_stream *s) {
-    if (s->capturing || s->recording || s->ring_count == VRPI_RING || is_lost(core))
+    if (s->capturing || s->recording || is_lost(core))
+        return 0;
+    /* A record on the legacy stream, or on the whole context, would end the
+     * capture of a stream that is ordered with it. */
+    if (core->capturing_count > 0 && (s->forgotten || s->handle == VRP_STREAM_LEGACY))
         return 0;
     if (s->forgotten)
         return core->ops->context_record != NULL; /* its handle is gone */
@@ -66,8 +70,16 @@ int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream) {
         return 1;
     if (!may_record(core, t, stream))
         return 0;
+    if (stream->ring_count == VRPI_RING && stream->polling)
+        return 0;
     stream->recording = 1;
-    if (!event_take(core, &event)) {
+    if (stream->ring_count == VRPI_RING) {
+        /* All are in flight: the newest is recorded again and covers more. */
+        stream->ring_count--;
+        event = stream->ring[(stream->ring_first + stream->ring_count) % VRPI_RING].event;
+        stream->covered =
+            stream->ring[(stream->ring_first + stream->ring_count - 1) % VRPI_RING].seq;
+    } else if (!event_take(core, &event)) {
         stream->recording = 0;
         return 0;
     }
@@ -239,14 +251,28 @@ void vrpi_wait_all(vrpi_pool *core) {
         vrpi_driver_failed(core, status);
 }
 
+/* The waiter's later work already comes after that of an earlier wait. */
+static int waits_already(const vrpi_stream *waiter, const vrpi_stream *awaited, uint64_t stamp) {
+    for (uint32_t i = 0; i < VRPI_WAITED; i++)
+        if (waiter->waited[i].serial == awaited->serial && waiter->waited[i].seq >= stamp)
+            return 1;
+    return 0;
+}
+
 vrp_status vrpi_device_wait(vrpi_pool *core, vrpi_thread *t, vrpi_stream *waiter,
                             vrpi_stream *awaited, uint64_t stamp) {
     vrp_event event = 0;
     vrp_status status;
+    uint64_t seq = 0;
     int found = 0;
+    if (waits_already(waiter, awaited, stamp))
+        return VRP_OK;
     if (core->ops->stream_wait_event == NULL || (core->config.flags & VRP_NO_DEVICE_WAITS) != 0 ||
         atomic_load_explicit(&core->knob[VRP_KNOB_DEVICE_WAITS], memory_order_relaxed) == 0 ||
         waiter->capturing || awaited->capturing || awaited->polling || is_lost(core))
+        return VRP_UNAVAILABLE;
+    if (core->capturing_count > 0 &&
+        (waiter->handle == VRP_STREAM_LEGACY || awaited->handle == VRP_STREAM_LEGACY))
         return VRP_UNAVAILABLE;
     awaited->busy++;
     if (awaited->covered < stamp)
@@ -255,6 +281,7 @@ vrp_status vrpi_device_wait(vrpi_pool *core, vrpi_thread *t, vrpi_stream *waiter
         uint32_t at = (awaited->ring_first + i) % VRPI_RING;
         if (awaited->ring[at].seq >= stamp) {
             event = awaited->ring[at].event;
+            seq = awaited->ring[at].seq;
             found = 1;
         }
     }
@@ -273,5 +300,7 @@ vrp_status vrpi_device_wait(vrpi_pool *core, vrpi_thread *t, vrpi_stream *waiter
         return status;
     }
     core->cross_stream_waits++;
+    waiter->waited[waiter->waited_turn % VRPI_WAITED].serial = awaited->serial;
+    waiter->waited[waiter->waited_turn++ % VRPI_WAITED].seq = seq;
     return VRP_OK;
 }

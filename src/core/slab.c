@@ -7,15 +7,13 @@
 
 #include <string.h>
 
-enum { SLOTS_LEAST = 32, SLAB_LEAST = 65536, SLAB_MOST = 1 << 20 };
+enum { SLOTS_LEAST = 16, SLAB_LEAST = 32768 };
 
-/* 32 slots, at least 64 KiB, whole cells. */
+/* 16 slots, whole cells: larger slabs pin more than they save. */
 static uint32_t slab_bytes(uint32_t slot_bytes) {
     uint32_t bytes = slot_bytes * SLOTS_LEAST;
     if (bytes < SLAB_LEAST)
         bytes = SLAB_LEAST;
-    if (bytes > SLAB_MOST)
-        bytes = SLAB_MOST;
     return (bytes + (uint32_t)VRPI_CELL - 1) & ~((uint32_t)VRPI_CELL - 1);
 }
 
@@ -61,7 +59,10 @@ static vrp_status slab_create(vrpi_pool *core, vrpi_request *request, vrpi_strea
     vrp_status status;
     if (slab == NULL)
         return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a slab of %u slots", count);
-    status = vrpi_block_alloc(core, request, stream, VRPI_CLASS_SLAB, bytes, VRPI_CELL, &block);
+    status =
+        vrpi_block_alloc(core, request, stream,
+                         core->backing == VRP_BACKING_MALLOC ? VRPI_CLASS_LARGE : VRPI_CLASS_SLAB,
+                         bytes, VRPI_CELL, &block);
     if (status != VRP_OK) {
         vrpi_host_free(core, slab, host_bytes_of(count));
         return status;

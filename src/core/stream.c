@@ -39,6 +39,7 @@ vrp_status vrpi_stream_get(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, u
             return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a stream");
         s->handle = handle == STREAM_LEGACY_EXPLICIT ? VRP_STREAM_LEGACY : handle;
         s->key = key;
+        s->serial = ++core->stream_serials;
         if (handle == VRP_STREAM_PER_THREAD) {
             s->per_thread = 1;
             s->owner = t;
@@ -91,15 +92,27 @@ void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream) {
     vrpi_host_free(core, stream, sizeof *stream);
 }
 
-/* Flushes, records and takes the stream out of what can be found by handle. */
-static void forget(vrpi_pool *core, vrpi_thread *t, vrpi_stream *s) {
+/* Flushes, records and takes the stream out of what can be found by handle.
+ * The record is made even if every free is covered: blocks that are still live
+ * may have been used since, and nothing can be recorded later. */
+static vrp_status forget(vrpi_pool *core, vrpi_thread *t, vrpi_stream *s) {
+    int recorded;
+    if (s->capturing)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "stream 0x%llx is capturing",
+                         (unsigned long long)s->handle);
     s->busy++; /* keeps it alive while the lock is dropped */
     vrpi_fronts_drop(core, s);
-    (void)vrpi_record(core, t, s);
+    s->seq++;
+    recorded = vrpi_record(core, t, s);
+    s->busy--;
+    if (!recorded && core->ops->context_record == NULL &&
+        atomic_load_explicit(&core->lost, memory_order_relaxed) == 0)
+        return vrpi_fail(VRP_INTERNAL, "no event could be recorded on stream 0x%llx",
+                         (unsigned long long)s->handle);
     s->forgotten = 1;
     s->owner = NULL;
-    s->busy--;
     vrpi_stream_settle(core, s);
+    return VRP_OK;
 }
 
 vrp_status vrp_stream_forget(vrp_pool *pool, vrp_stream stream) {
@@ -117,7 +130,7 @@ vrp_status vrp_stream_forget(vrp_pool *pool, vrp_stream stream) {
         vrpi_mutex_lock(&core->lock);
         s = vrpi_stream_find(core, t, stream, key);
         if (s != NULL)
-            forget(core, t, s);
+            status = forget(core, t, s);
         vrpi_mutex_unlock(&core->lock);
     }
     vrpi_exit(pool);
@@ -141,8 +154,10 @@ static vrp_status capture_mark(vrp_pool *pool, vrp_stream stream, int begin) {
         if (status == VRP_OK && s->capturing == begin)
             status = vrpi_fail(VRP_INVALID_ARGUMENT, "stream 0x%llx is %s capturing",
                                (unsigned long long)stream, begin ? "already" : "not");
-        if (status == VRP_OK)
+        if (status == VRP_OK) {
             s->capturing = (uint8_t)begin;
+            core->capturing_count += begin ? 1 : UINT32_MAX;
+        }
         vrpi_mutex_unlock(&core->lock);
     }
     vrpi_exit(pool);

@@ -66,7 +66,10 @@ static void thread_retire(vrpi_thread *t) {
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         if (s->owner == t) {
             s->busy++;
+            s->seq++; /* blocks that are still live may have been used since */
             (void)vrpi_record(core, t, s);
+            core->capturing_count -= s->capturing;
+            s->capturing = 0;
             s->forgotten = 1;
             s->owner = NULL;
             s->busy--;

@@ -164,4 +164,5 @@ void vrpi_tend(vrpi_pool *core, vrpi_thread *t) {
         vrpi_record_wanted(core, t);
         vrpi_poll(core, t);
     }
+    vrpi_idle_age(core, t);
 }

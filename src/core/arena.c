@@ -91,7 +91,7 @@ void vrpi_arena_attach(vrpi_pool *core, vrpi_arena *arena, vrpi_stream *stream, 
     arena->klass = klass;
     for (vrpi_block *b = arena->first; b != NULL; b = b->next)
         if (b->state == VRPI_FREE)
-            vrpi_tree_insert(&space->free, &b->node, b->bytes, b->addr);
+            vrpi_treap_insert(&space->free, &b->node, b->bytes, b->addr);
     (void)core;
 }
 
@@ -102,7 +102,7 @@ void vrpi_arena_detach(vrpi_pool *core, vrpi_arena *arena) {
     *link = arena->space_next;
     for (vrpi_block *b = arena->first; b != NULL; b = b->next)
         if (b->node.linked)
-            vrpi_tree_remove(&arena->space->free, &b->node);
+            vrpi_treap_remove(&arena->space->free, &b->node);
     arena->space = NULL;
     arena->stream = NULL;
     arena->space_next = NULL;
@@ -155,7 +155,7 @@ void vrpi_arena_extend(vrpi_pool *core, vrpi_arena *arena, uint64_t end) {
     uint64_t from = arena->end;
     if (last != NULL && last->state == VRPI_FREE) {
         if (last->node.linked)
-            vrpi_tree_remove(&arena->space->free, &last->node);
+            vrpi_treap_remove(&arena->space->free, &last->node);
         last->bytes = end - last->addr;
     } else {
         vrpi_block *block = vrpi_block_node(core);
@@ -170,7 +170,7 @@ void vrpi_arena_extend(vrpi_pool *core, vrpi_arena *arena, uint64_t end) {
         arena->last = last = block;
     }
     if (arena->space != NULL)
-        vrpi_tree_insert(&arena->space->free, &last->node, last->bytes, last->addr);
+        vrpi_treap_insert(&arena->space->free, &last->node, last->bytes, last->addr);
     arena->end = end;
     vrpi_arena_cover(core, arena, last, from, end);
 }
@@ -186,7 +186,7 @@ void vrpi_arena_shrink(vrpi_pool *core, vrpi_arena *arena) {
         end -= g;
     if (end >= arena->end)
         return;
-    vrpi_tree_remove(&arena->space->free, &last->node);
+    vrpi_treap_remove(&arena->space->free, &last->node);
     arena->end = end;
     if (end <= last->addr) {
         arena->last = last->prev;
@@ -198,7 +198,7 @@ void vrpi_arena_shrink(vrpi_pool *core, vrpi_arena *arena) {
         return;
     }
     last->bytes = end - last->addr;
-    vrpi_tree_insert(&arena->space->free, &last->node, last->bytes, last->addr);
+    vrpi_treap_insert(&arena->space->free, &last->node, last->bytes, last->addr);
 }
 
 void vrpi_arena_forget(vrpi_pool *core, vrpi_arena *arena) {
@@ -206,7 +206,7 @@ void vrpi_arena_forget(vrpi_pool *core, vrpi_arena *arena) {
         vrpi_block *block = arena->first;
         arena->first = block->next;
         if (block->node.linked)
-            vrpi_tree_remove(&arena->space->free, &block->node);
+            vrpi_treap_remove(&arena->space->free, &block->node);
         vrpi_block_node_free(core, block);
     }
     if (arena->space != NULL)

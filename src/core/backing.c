@@ -50,15 +50,15 @@ void vrpi_gap_missed(vrpi_pool *core, uint64_t bytes) {
 /* Gives up one idle extent whose work is done: the smallest that is enough,
  * else the largest. */
 int vrpi_release_one(vrpi_pool *core, uint64_t bytes) {
-    vrpi_node *n = vrpi_tree_at_least(&core->idle, bytes, 0);
+    vrpi_node *n = vrpi_treap_at_least(&core->idle, bytes, 0);
     if (atomic_load_explicit(&core->lost, memory_order_relaxed) != 0)
         return 0;
-    for (; n != NULL; n = vrpi_tree_next(n)) {
+    for (; n != NULL; n = vrpi_treap_next(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (vrpi_done(e->stream, e->stamp) && e->ghosts == 0)
             return vrpi_extent_release(core, e) == VRP_OK;
     }
-    for (n = vrpi_tree_below(&core->idle, bytes, 0); n != NULL; n = vrpi_tree_prev(n)) {
+    for (n = vrpi_treap_below(&core->idle, bytes, 0); n != NULL; n = vrpi_treap_prev(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (vrpi_done(e->stream, e->stamp) && e->ghosts == 0)
             return vrpi_extent_release(core, e) == VRP_OK;
@@ -93,7 +93,7 @@ void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t) {
         return;
     for (int polled = 0; core->idle_bytes > limit;) {
         vrpi_extent *oldest = NULL, *waiting = NULL;
-        for (vrpi_node *n = vrpi_tree_last(&core->idle); n != NULL; n = vrpi_tree_prev(n)) {
+        for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
             vrpi_extent *e = (vrpi_extent *)(void *)n;
             if (e->idle_since + age > core->ticks)
                 continue;
@@ -146,8 +146,8 @@ static vrpi_extent *pick(const vrpi_pool *core, const vrpi_stream *stream, uint6
                          int level) {
     vrpi_extent *best = NULL;
     int looks = IDLE_LOOKS_MAX;
-    for (vrpi_node *n = vrpi_tree_below(&core->idle, bytes + 1, 0); n != NULL && looks-- > 0;
-         n = vrpi_tree_prev(n)) {
+    for (vrpi_node *n = vrpi_treap_below(&core->idle, bytes + 1, 0); n != NULL && looks-- > 0;
+         n = vrpi_treap_prev(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (best != NULL && e->bytes < best->bytes)
             break;
@@ -161,8 +161,8 @@ static vrpi_extent *pick(const vrpi_pool *core, const vrpi_stream *stream, uint6
 static vrpi_extent *pick_over(const vrpi_pool *core, const vrpi_stream *stream, uint64_t bytes,
                               uint64_t most, int level) {
     int looks = 64;
-    for (vrpi_node *n = vrpi_tree_at_least(&core->idle, bytes + 1, 0);
-         n != NULL && n->bytes <= most && looks-- > 0; n = vrpi_tree_next(n)) {
+    for (vrpi_node *n = vrpi_treap_at_least(&core->idle, bytes + 1, 0);
+         n != NULL && n->bytes <= most && looks-- > 0; n = vrpi_treap_next(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (closeness(e, stream) <= level)
             return e;

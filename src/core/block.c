@@ -133,8 +133,8 @@ static void find_place(const vrpi_pool *core, vrpi_space *space, uint64_t size, 
                        place *best) {
     int left = CANDIDATES_MAX;
     best->found = 0;
-    for (vrpi_node *n = vrpi_tree_at_least(&space->free, size, 0); n != NULL && left-- > 0;
-         n = vrpi_tree_next(n)) {
+    for (vrpi_node *n = vrpi_treap_at_least(&space->free, size, 0); n != NULL && left-- > 0;
+         n = vrpi_treap_next(n)) {
         vrpi_block *hole = (vrpi_block *)(void *)n;
         uint64_t end = (hole->addr + hole->bytes - size) & ~(alignment - 1);
         if (!may_split(core, hole->bytes, size))
@@ -162,8 +162,8 @@ static int borrow(const vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uin
         return 0;
     for (int k = VRPI_CLASS_SMALL; k <= VRPI_CLASS_LARGE && !found.found; k++) {
         int left = LOOKS;
-        vrpi_node *n = k == klass ? NULL : vrpi_tree_at_least(&stream->space[k].free, size, 0);
-        for (; n != NULL && left-- > 0; n = vrpi_tree_next(n)) {
+        vrpi_node *n = k == klass ? NULL : vrpi_treap_at_least(&stream->space[k].free, size, 0);
+        for (; n != NULL && left-- > 0; n = vrpi_treap_next(n)) {
             vrpi_block *hole = (vrpi_block *)(void *)n;
             place here = {0};
             consider(core, hole, align_up(hole->addr, alignment), size, &here);
@@ -212,12 +212,12 @@ static void unlink_block(vrpi_block *block) {
 
 static void tree_add(vrpi_block *block) {
     if (block->arena->space != NULL)
-        vrpi_tree_insert(&block->arena->space->free, &block->node, block->bytes, block->addr);
+        vrpi_treap_insert(&block->arena->space->free, &block->node, block->bytes, block->addr);
 }
 
 static void tree_take(vrpi_block *block) {
     if (block->node.linked)
-        vrpi_tree_remove(&block->arena->space->free, &block->node);
+        vrpi_treap_remove(&block->arena->space->free, &block->node);
 }
 
 vrpi_block *vrpi_block_carve(vrpi_pool *core, vrpi_block *block, uint64_t addr, uint64_t bytes) {
@@ -370,8 +370,8 @@ static vrp_status take(vrpi_pool *core, vrpi_request *request, vrpi_stream *stre
 static int adopt(vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uint64_t size,
                  uint64_t alignment) {
     uint64_t need = size + (alignment > VRPI_UNIT ? alignment : 0);
-    vrpi_node *n = vrpi_tree_at_least(&core->idle, need, 0);
-    for (int left = 64; n != NULL && left > 0; n = vrpi_tree_next(n), left--) {
+    vrpi_node *n = vrpi_treap_at_least(&core->idle, need, 0);
+    for (int left = 64; n != NULL && left > 0; n = vrpi_treap_next(n), left--) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (e->arena->space == &stream->space[klass] || !may_split(core, e->bytes, size) ||
             !(vrpi_done(e->stream, e->stamp) || e->stream == stream))

@@ -155,12 +155,12 @@ static vrp_status check_trees(vrpi_pool *core, recount *r) {
         HOLDS(s->completed <= s->seq && s->covered <= s->seq, "a stream is ahead of itself",
               s->handle)
         for (int k = 0; k < VRPI_CLASS_COUNT; k++) {
-            HOLDS(vrpi_tree_valid(&s->space[k].free), "a tree of free blocks is broken", s->handle)
+            HOLDS(vrpi_treap_valid(&s->space[k].free), "a tree of free blocks is broken", s->handle)
             in_trees += s->space[k].free.count;
         }
     }
     HOLDS(in_trees == r->free_blocks, "free blocks are missing from the trees", in_trees)
-    HOLDS(vrpi_tree_valid(&core->idle), "the tree of idle extents is broken", 0)
+    HOLDS(vrpi_treap_valid(&core->idle), "the tree of idle extents is broken", 0)
     HOLDS(core->idle.count == r->idle && core->idle_bytes == r->idle_bytes,
           "idle extents are counted wrong", core->idle_bytes)
     HOLDS(core->marked_count == r->marked, "marked extents are counted wrong", r->marked)

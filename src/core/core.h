@@ -139,7 +139,7 @@ struct vrpi_arena {
 };
 
 struct vrpi_space {
-    vrpi_tree free; /* blocks of all its arenas */
+    vrpi_treap free; /* blocks of all its arenas */
     vrpi_arena *arenas;
     uint64_t taken_bytes, freed_bytes;      /* by blocks, since the beginning */
     vrpi_slab *partial[VRPI_SMALL_CLASSES]; /* CLASS_SLAB only: slabs with free slots */
@@ -325,7 +325,7 @@ struct vrpi_pool {
     vrpi_extent *extents;
     uint64_t extent_count;
     vrpi_extent claimed; /* stands in granules that are about to be backed */
-    vrpi_tree idle;      /* extents with no block in use */
+    vrpi_treap idle;     /* extents with no block in use */
     uint64_t idle_bytes;
     uint64_t marked_count; /* idle extents to be trimmed when they are done */
     vrpi_ghost *ghosts;    /* oldest first */

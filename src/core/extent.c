@@ -30,13 +30,13 @@ void vrpi_reserved_sub(vrpi_pool *core, uint64_t bytes) {
 }
 
 void vrpi_idle_add(vrpi_pool *core, vrpi_extent *extent) {
-    vrpi_tree_insert(&core->idle, &extent->node, extent->bytes, extent->addr);
+    vrpi_treap_insert(&core->idle, &extent->node, extent->bytes, extent->addr);
     core->idle_bytes += extent->bytes;
     extent->idle_since = core->ticks;
 }
 
 void vrpi_idle_remove(vrpi_pool *core, vrpi_extent *extent) {
-    vrpi_tree_remove(&core->idle, &extent->node);
+    vrpi_treap_remove(&core->idle, &extent->node);
     core->idle_bytes -= extent->bytes;
     core->marked_count -= extent->marked;
     extent->marked = 0;

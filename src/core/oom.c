@@ -195,7 +195,7 @@ static vrp_status refuse(vrpi_pool *core, const vrpi_request *request, uint64_t 
 static int anything_pending(const vrpi_pool *core) {
     if (core->deferred != NULL || core->ghosts != NULL)
         return 1;
-    for (const vrpi_node *n = vrpi_tree_last(&core->idle); n != NULL; n = vrpi_tree_prev(n)) {
+    for (const vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
         const vrpi_extent *e = (const vrpi_extent *)(const void *)n;
         if (!vrpi_done(e->stream, e->stamp))
             return 1;

@@ -115,7 +115,7 @@ void vrpi_record_wanted(vrpi_pool *core, vrpi_thread *t) {
 
 void vrpi_record_idle(vrpi_pool *core, vrpi_thread *t) {
     /* The mark also keeps a stream while the lock is dropped. */
-    for (vrpi_node *n = vrpi_tree_last(&core->idle); n != NULL; n = vrpi_tree_prev(n)) {
+    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (e->stream != NULL && e->stamp > e->stream->covered)
             e->stream->wanted = 1;

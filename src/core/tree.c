@@ -16,14 +16,14 @@ static uint32_t hash_of(uint64_t bytes, uint64_t addr) {
     return (uint32_t)(x >> 32);
 }
 
-static vrpi_node **slot_of(vrpi_tree *tree, vrpi_node *node) {
+static vrpi_node **slot_of(vrpi_treap *tree, vrpi_node *node) {
     if (node->parent == NULL)
         return &tree->root;
     return node->parent->left == node ? &node->parent->left : &node->parent->right;
 }
 
 /* Lifts `node` above its parent. */
-static void rotate_up(vrpi_tree *tree, vrpi_node *node) {
+static void rotate_up(vrpi_treap *tree, vrpi_node *node) {
     vrpi_node *parent = node->parent;
     vrpi_node **slot = slot_of(tree, parent);
     vrpi_node *middle;
@@ -43,7 +43,7 @@ static void rotate_up(vrpi_tree *tree, vrpi_node *node) {
     *slot = node;
 }
 
-void vrpi_tree_insert(vrpi_tree *tree, vrpi_node *node, uint64_t bytes, uint64_t addr) {
+void vrpi_treap_insert(vrpi_treap *tree, vrpi_node *node, uint64_t bytes, uint64_t addr) {
     vrpi_node **slot = &tree->root;
     vrpi_node *parent = NULL;
     while (*slot != NULL) {
@@ -62,7 +62,7 @@ void vrpi_tree_insert(vrpi_tree *tree, vrpi_node *node, uint64_t bytes, uint64_t
         rotate_up(tree, node);
 }
 
-void vrpi_tree_remove(vrpi_tree *tree, vrpi_node *node) {
+void vrpi_treap_remove(vrpi_treap *tree, vrpi_node *node) {
     vrpi_node **slot;
     vrpi_node *child;
     while (node->left != NULL && node->right != NULL)
@@ -76,7 +76,7 @@ void vrpi_tree_remove(vrpi_tree *tree, vrpi_node *node) {
     tree->count--;
 }
 
-vrpi_node *vrpi_tree_at_least(const vrpi_tree *tree, uint64_t bytes, uint64_t addr) {
+vrpi_node *vrpi_treap_at_least(const vrpi_treap *tree, uint64_t bytes, uint64_t addr) {
     vrpi_node *node = tree->root;
     vrpi_node *best = NULL;
     while (node != NULL) {
@@ -91,7 +91,7 @@ vrpi_node *vrpi_tree_at_least(const vrpi_tree *tree, uint64_t bytes, uint64_t ad
     return best;
 }
 
-vrpi_node *vrpi_tree_below(const vrpi_tree *tree, uint64_t bytes, uint64_t addr) {
+vrpi_node *vrpi_treap_below(const vrpi_treap *tree, uint64_t bytes, uint64_t addr) {
     vrpi_node *node = tree->root;
     vrpi_node *best = NULL;
     while (node != NULL) {
@@ -106,7 +106,7 @@ vrpi_node *vrpi_tree_below(const vrpi_tree *tree, uint64_t bytes, uint64_t addr)
     return best;
 }
 
-vrpi_node *vrpi_tree_next(const vrpi_node *node) {
+vrpi_node *vrpi_treap_next(const vrpi_node *node) {
     if (node->right != NULL) {
         vrpi_node *next = node->right;
         while (next->left != NULL)
@@ -118,7 +118,7 @@ vrpi_node *vrpi_tree_next(const vrpi_node *node) {
     return node->parent;
 }
 
-vrpi_node *vrpi_tree_prev(const vrpi_node *node) {
+vrpi_node *vrpi_treap_prev(const vrpi_node *node) {
     if (node->left != NULL) {
         vrpi_node *prev = node->left;
         while (prev->right != NULL)
@@ -130,20 +130,20 @@ vrpi_node *vrpi_tree_prev(const vrpi_node *node) {
     return node->parent;
 }
 
-vrpi_node *vrpi_tree_last(const vrpi_tree *tree) {
+vrpi_node *vrpi_treap_last(const vrpi_treap *tree) {
     vrpi_node *node = tree->root;
     while (node != NULL && node->right != NULL)
         node = node->right;
     return node;
 }
 
-int vrpi_tree_valid(const vrpi_tree *tree) {
+int vrpi_treap_valid(const vrpi_treap *tree) {
     uint64_t count = 0;
     vrpi_node *node = tree->root;
     const vrpi_node *last = NULL;
     while (node != NULL && node->left != NULL)
         node = node->left;
-    for (; node != NULL; node = vrpi_tree_next(node)) {
+    for (; node != NULL; node = vrpi_treap_next(node)) {
         if (!node->linked || (last != NULL && !before(last->bytes, last->addr, node)))
             return 0;
         if (node->parent != NULL && node->parent->priority < node->priority)

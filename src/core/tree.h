@@ -16,20 +16,20 @@ typedef struct vrpi_node {
     uint32_t linked; /* 1 while in a tree */
 } vrpi_node;
 
-typedef struct vrpi_tree {
+typedef struct vrpi_treap {
     vrpi_node *root;
     uint64_t count;
-} vrpi_tree;
+} vrpi_treap;
 
-void vrpi_tree_insert(vrpi_tree *tree, vrpi_node *node, uint64_t bytes, uint64_t addr);
-void vrpi_tree_remove(vrpi_tree *tree, vrpi_node *node);
+void vrpi_treap_insert(vrpi_treap *tree, vrpi_node *node, uint64_t bytes, uint64_t addr);
+void vrpi_treap_remove(vrpi_treap *tree, vrpi_node *node);
 /* First node at or after (bytes, addr); last node before it; neighbours. */
-vrpi_node *vrpi_tree_at_least(const vrpi_tree *tree, uint64_t bytes, uint64_t addr);
-vrpi_node *vrpi_tree_below(const vrpi_tree *tree, uint64_t bytes, uint64_t addr);
-vrpi_node *vrpi_tree_next(const vrpi_node *node);
-vrpi_node *vrpi_tree_prev(const vrpi_node *node);
-vrpi_node *vrpi_tree_last(const vrpi_tree *tree);
+vrpi_node *vrpi_treap_at_least(const vrpi_treap *tree, uint64_t bytes, uint64_t addr);
+vrpi_node *vrpi_treap_below(const vrpi_treap *tree, uint64_t bytes, uint64_t addr);
+vrpi_node *vrpi_treap_next(const vrpi_node *node);
+vrpi_node *vrpi_treap_prev(const vrpi_node *node);
+vrpi_node *vrpi_treap_last(const vrpi_treap *tree);
 /* 1 if order, heap property, links and count hold. */
-int vrpi_tree_valid(const vrpi_tree *tree);
+int vrpi_treap_valid(const vrpi_treap *tree);
 
 #endif

@@ -18,7 +18,7 @@ static int may_release(const vrpi_extent *e) {
  * those the largest, which is cheapest by the byte. */
 static vrpi_extent *oldest_done(const vrpi_pool *core) {
     vrpi_extent *best = NULL;
-    for (vrpi_node *n = vrpi_tree_last(&core->idle); n != NULL; n = vrpi_tree_prev(n)) {
+    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (may_release(e) && (best == NULL || e->idle_since < best->idle_since))
             best = e;
@@ -31,9 +31,9 @@ static vrp_status release_to(vrpi_pool *core, uint64_t target) {
     while (reserved_now(core) > target) {
         vrpi_extent *e = NULL;
         if (target == 0) {
-            vrpi_node *n = vrpi_tree_last(&core->idle);
+            vrpi_node *n = vrpi_treap_last(&core->idle);
             while (n != NULL && !may_release((vrpi_extent *)(void *)n))
-                n = vrpi_tree_prev(n);
+                n = vrpi_treap_prev(n);
             e = (vrpi_extent *)(void *)n;
         } else {
             e = oldest_done(core);
@@ -49,15 +49,15 @@ void vrpi_trim_marked(vrpi_pool *core) {
     vrpi_node *n;
     if (core->marked_count == 0 || atomic_load_explicit(&core->lost, memory_order_relaxed) != 0)
         return;
-    n = vrpi_tree_last(&core->idle);
+    n = vrpi_treap_last(&core->idle);
     while (n != NULL) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (e->marked && may_release(e)) {
             if (vrpi_extent_release(core, e) != VRP_OK)
                 return;
-            n = vrpi_tree_last(&core->idle); /* the lock was dropped */
+            n = vrpi_treap_last(&core->idle); /* the lock was dropped */
         } else {
-            n = vrpi_tree_prev(n);
+            n = vrpi_treap_prev(n);
         }
     }
 }
@@ -65,8 +65,8 @@ void vrpi_trim_marked(vrpi_pool *core) {
 /* What is idle and not done yet goes when it is. */
 static uint64_t mark_pending(vrpi_pool *core, uint64_t target) {
     uint64_t pending = 0, left = reserved_now(core);
-    for (vrpi_node *n = vrpi_tree_last(&core->idle); n != NULL && left > target;
-         n = vrpi_tree_prev(n)) {
+    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL && left > target;
+         n = vrpi_treap_prev(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (!e->marked) {
             e->marked = 1;

@@ -321,7 +321,8 @@ static void callback_is_asked_a_bounded_number_of_times(void **state) {
     options.pool.oom_fn = always_again;
     options.pool.oom_user = &asked;
     VRPT_REQUIRE(&t, vrpt_open(&t, &options));
-    VRPT_STATUS(vrp_alloc(t.pool, 3000 * VRPT_MIB, VRP_STREAM_LEGACY, &ptr),
+    (void)take(&t, 300 * VRPT_MIB);
+    VRPT_STATUS(vrp_alloc(t.pool, 900 * VRPT_MIB, VRP_STREAM_LEGACY, &ptr),
                 VRP_OUT_OF_DEVICE_MEMORY);
     assert_int_equal(asked, VRP_OOM_ATTEMPTS);
     VRPT_OK(vrp_oom_report_get(t.pool, &report));

@@ -6,7 +6,7 @@
  *   prop_pool FILE     replays a saved failure and says every operation
  *
  * A sequence that fails is chopped while it still fails, and what is left is
- * saved as prop_pool.failed (or VRAMPOOL_TEST_SAVE) and said as bytes. */
+ * saved as prop_pool_BACKING.failed (or VRAMPOOL_TEST_SAVE) and said as bytes. */
 
 #include "ops.h"
 
@@ -67,7 +67,7 @@ static size_t chop(uint8_t *bytes, size_t count) {
 static void save(const uint8_t *bytes, size_t count) {
     const char *name = getenv("VRAMPOOL_TEST_SAVE");
     if (name == NULL || *name == '\0')
-        name = "prop_pool.failed";
+        name = bytes[0] & 1 ? "prop_pool_malloc.failed" : "prop_pool_vmm.failed";
     FILE *file = fopen(name, "wb");
     if (file == NULL)
         return;

@@ -239,7 +239,8 @@ int vrpt_op_bad_free(vrpt_run *run, const vrpt_op *op) {
     const vrpt_live *block = &run->model.live[op->index % run->model.count];
     uint64_t offset = 1 + op->number % (block->usable - 1);
     if (is_buffer(run, op->index % run->model.count)) /* ends by a call of its own */
-        return refused_as(run, block->ptr, VRP_INVALID_ARGUMENT, VRP_INTERIOR_POINTER);
+        return refused_as(run, block->ptr + (offset % 512 | 1), VRP_INVALID_ARGUMENT,
+                          VRP_INTERIOR_POINTER);
     return refused_as(run, block->ptr + offset, VRP_INTERIOR_POINTER, VRP_INTERIOR_POINTER);
 }
 

@@ -223,6 +223,7 @@ static int resize(vrpt_run *run, vrpt_growth *growth, const vrpt_op *op) {
         bytes &= ~(VRPT_MIB - 1);
     if (size == 0 && run->model.count == VRPT_LIVE_MAX)
         return 1;
+    run->model.loose = 1;
     vrpt_call_begin(run);
     vrp_status status = vrp_growable_resize(growth->buffer, bytes);
     if (!vrpt_call_end(run, "growable_resize", status, &faulted))

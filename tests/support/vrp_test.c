@@ -70,6 +70,7 @@ int vrpt_open_device(vrpt *t, const vrpt_options *options) {
     t->backing = options->backing != 0 ? options->backing : vrpt_now.backing;
     t->device_bytes = options->device_bytes != 0 ? options->device_bytes : VRPT_GIB;
     t->pool_flags = options->pool.flags;
+    t->lagging = options->completion == VRP_SIM_LAG || options->completion == VRP_SIM_CLOCK;
     if (options->sim_only || vrpt_now.device[0] == 's')
         return open_sim(t, options);
     vrp_status status = vrp_driver_open(vrpt_now.device, &t->driver);
@@ -136,7 +137,13 @@ static int nothing_reserved(vrpt *t) {
             return vrpt_fail(t, "ending: empty_cache: %s (%s)", vrp_status_name(status),
                              vrpt_detail());
         stats = vrpt_stats(t);
-        if (stats.reserved_bytes.current == 0 || t->pool_flags & VRP_NO_RECLAIMER)
+        if (stats.reserved_bytes.current == 0)
+            break;
+        if (t->lagging && tries < 2) {
+            vrpt_drain(t); /* what empty_cache has recorded */
+            continue;
+        }
+        if (t->pool_flags & VRP_NO_RECLAIMER)
             break;
         (void)nanosleep(&moment, NULL);
     }

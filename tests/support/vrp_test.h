@@ -59,6 +59,7 @@ typedef struct vrpt {
     int32_t backing;
     uint32_t pool_flags;
     uint64_t device_bytes;
+    int lagging;   /* 1: an event is not complete at once, even on an idle stream */
     int faulted;   /* 1: releases were made to fail, so that memory may wait for another try */
     int shared;    /* 1: other pools hold memory of the device too */
     char why[512]; /* why something answered 0 */

@@ -107,10 +107,12 @@ static uint64_t backed(vrpt_view *view, vrp_devptr base, uint64_t bytes, int add
     return sum;
 }
 
+/* Whether its extent cannot go: everything but free blocks. */
 static int in_use(const vrpt_block *block) {
-    return block->state == VRP_BLOCK_LIVE || block->state == VRP_BLOCK_SLAB ||
-           block->state == VRP_BLOCK_CACHED;
+    return block->state != VRP_BLOCK_FREE && block->state != VRP_BLOCK_STREAM;
 }
+
+static int is_free(const vrpt_block *block) { return !in_use(block); }
 
 static int one_block_holds(vrpt *t, const vrpt_view *view, size_t i) {
     const vrpt_block *block = &view->blocks[i];
@@ -142,8 +144,8 @@ static int tiles(vrpt *t, const vrpt_view *view) {
         }
         if (last != NULL && last->base + last->bytes > block->base)
             return vrpt_fail(t, "I1: blocks overlap at %" PRIx64, block->base);
-        if (last != NULL && last->base + last->bytes == block->base &&
-            last->state == VRP_BLOCK_FREE && block->state == VRP_BLOCK_FREE) {
+        if (last != NULL && last->base + last->bytes == block->base && is_free(last) &&
+            is_free(block)) {
             size_t a = extent_at(view, last->base + last->bytes - 1);
             size_t b = extent_at(view, block->base);
             if (a < view->extent_count && b < view->extent_count &&
@@ -178,11 +180,25 @@ static void split_free(vrpt_view *view, const vrpt_block *block) {
         uint64_t to = extent->base + extent->bytes;
         if (to > block->base + block->bytes)
             to = block->base + block->bytes;
-        if (extent->used == 0)
+        if (extent->pending)
+            view->gap.pending_bytes += to - from;
+        else if (extent->used == 0)
             view->gap.idle_bytes += to - from;
         else
             view->gap.pinned_bytes += to - from;
     }
+}
+
+/* Bytes that no block covers: the end of a growable buffer, or an extent that
+ * it has given up. */
+static void split_uncovered(vrpt_view *view, const vrpt_extent *extent) {
+    uint64_t bytes = extent->bytes - extent->covered;
+    if (extent->used != 0)
+        view->gap.slack_bytes += bytes;
+    else if (extent->pending)
+        view->gap.pending_bytes += bytes;
+    else
+        view->gap.idle_bytes += bytes;
 }
 
 static int add_up(vrpt *t, vrpt_view *view) {
@@ -209,13 +225,15 @@ static int add_up(vrpt *t, vrpt_view *view) {
         const vrpt_block *block = &view->blocks[i];
         if (block->state == VRP_BLOCK_CACHED)
             view->gap.cached_bytes += block->bytes;
-        else if (block->state == VRP_BLOCK_STREAM || block->state == VRP_BLOCK_PENDING)
+        else if (block->state == VRP_BLOCK_PENDING)
             view->gap.pending_bytes += block->bytes;
-        else if (block->state == VRP_BLOCK_FREE)
+        else if (is_free(block) && block->is_slot)
+            view->gap.pinned_bytes += block->bytes; /* by the slab */
+        else if (is_free(block))
             split_free(view, block);
     }
     for (size_t i = 0; i < view->extent_count; i++)
-        view->gap.slack_bytes += view->extents[i].bytes - view->extents[i].covered;
+        split_uncovered(view, &view->extents[i]);
     return 1;
 }
 

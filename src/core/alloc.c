@@ -113,6 +113,7 @@ static vrp_status locked_alloc(vrpi_pool *core, vrpi_request *r, uint64_t key, v
     else
         vrpi_budget_give(r->thread, r->tag, r->scope, r->size);
     vrpi_leave(r->thread);
+    vrpi_oom_explain(core, r, status);
     vrpi_tend(core, r->thread);
     return status;
 }
@@ -165,7 +166,13 @@ static vrp_status round_up(vrpi_request *r) {
 
 static vrp_status alloc_request(vrp_pool *pool, vrpi_request *r, vrp_scope scope, vrp_devptr *out) {
     vrpi_thread *t;
-    VRPI_TRY(round_up(r));
+    vrp_status status = round_up(r);
+    if (status != VRP_OK) {
+        VRPI_TRY(vrpi_enter(pool));
+        (void)atomic_fetch_add_explicit(&pool->core->failures, 1, memory_order_relaxed);
+        vrpi_exit(pool);
+        return status;
+    }
     t = vrpi_thread_peek(pool);
     if (t != NULL) {
         r->scope = vrpi_scope_index(scope);

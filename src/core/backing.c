@@ -77,7 +77,11 @@ static uint64_t excess(const vrpi_pool *core, uint64_t bytes) {
     return over;
 }
 
-void vrpi_make_room(vrpi_pool *core, uint64_t bytes) {
+void vrpi_make_room(vrpi_pool *core, vrpi_thread *t, uint64_t bytes) {
+    if (core->idle.count > 0 && vrpi_growth_is_barred(core, bytes)) {
+        (void)vrpi_record_idle(core, t);
+        vrpi_poll(core, t);
+    }
     while (core->idle.count > 0 && vrpi_growth_is_barred(core, bytes))
         if (!vrpi_release_one(core, excess(core, bytes)))
             return;
@@ -104,7 +108,7 @@ void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t) {
         }
         if (waiting != NULL && !polled) {
             polled = 1;
-            vrpi_record_idle(core, t);
+            (void)vrpi_record_idle(core, t);
             vrpi_poll(core, t);
         } else if (oldest == NULL || vrpi_extent_release(core, oldest) != VRP_OK) {
             return;
@@ -347,7 +351,7 @@ vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, 
         cap = core->granularity;
     if (knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT &&
         core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES)) {
-        vrpi_record_idle(core, request->thread);
+        (void)vrpi_record_idle(core, request->thread);
         vrpi_poll(core, request->thread);
         limit_keep(core, bytes);
     } else {
@@ -369,8 +373,10 @@ vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, 
             continue;
         }
         if (status == VRP_OUT_OF_DEVICE_MEMORY) {
-            if (core->idle.count > 0 && reuse_idle(core, request, arena, stream, addr, &s, cap))
+            if (core->idle.count > 0 && reuse_idle(core, request, arena, stream, addr, &s, cap)) {
+                status = VRP_OK;
                 continue;
+            }
             status = vrpi_oom(core, request, want);
             if (status == VRP_OK)
                 continue;

@@ -405,7 +405,7 @@ static vrp_status new_segment(vrpi_pool *core, vrpi_request *request, vrpi_strea
     for (;;) {
         if (want < exact)
             want = exact;
-        vrpi_make_room(core, want);
+        vrpi_make_room(core, request->thread, want);
         vrpi_gap_missed(core, want);
         status = vrpi_limit_exceeded(core, want) ? VRP_OUT_OF_DEVICE_MEMORY
                                                  : vrpi_segment_create(core, want, &arena);

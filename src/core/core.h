@@ -418,8 +418,9 @@ int vrpi_budget_take(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t alloc
 void vrpi_budget_give(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t allocated);
 void vrpi_count_up(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t requested,
                    uint64_t allocated);
-/* One block that changes its size, or comes (blocks 1) or goes (-1). */
-void vrpi_count_delta(vrpi_thread *t, uint8_t tag, uint32_t scope, int64_t blocks,
+/* One block that changes its size, or comes (blocks 1) or goes (-1). The budget
+ * is the caller's affair. */
+void vrpi_count_shift(vrpi_thread *t, uint8_t tag, uint32_t scope, int64_t blocks,
                       int64_t requested, int64_t allocated);
 void vrpi_count_free(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t requested,
                      uint64_t allocated);
@@ -471,8 +472,9 @@ static inline int vrpi_done(const vrpi_stream *stream, uint64_t stamp) {
 
 /* ---- retire.c ---- (lock held on entry and return, dropped for driver calls) */
 int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream); /* 1: all is covered */
-void vrpi_record_idle(vrpi_pool *core, vrpi_thread *t);   /* streams with uncovered idle extents */
-void vrpi_record_wanted(vrpi_pool *core, vrpi_thread *t); /* those marked `wanted` */
+/* Records on streams with idle or deferred memory that no event covers; 1: did. */
+int vrpi_record_idle(vrpi_pool *core, vrpi_thread *t);
+int vrpi_record_wanted(vrpi_pool *core, vrpi_thread *t); /* those marked `wanted` */
 void vrpi_poll(vrpi_pool *core, vrpi_thread *t);
 int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t); /* blocks the host; 0: nothing to wait for */
 void vrpi_wait_all(vrpi_pool *core);
@@ -534,11 +536,13 @@ int vrpi_growth_is_barred(const vrpi_pool *core, uint64_t bytes);
 int vrpi_limit_exceeded(const vrpi_pool *core, uint64_t bytes);
 int vrpi_release_one(vrpi_pool *core, uint64_t bytes); /* 1: did */
 void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t);   /* GAP_RULE_LIMIT, now and then */
-void vrpi_make_room(vrpi_pool *core, uint64_t bytes);
+void vrpi_make_room(vrpi_pool *core, vrpi_thread *t, uint64_t bytes);
 void vrpi_gap_missed(vrpi_pool *core, uint64_t bytes);
 
 /* ---- oom.c, trim.c ---- (lock held, dropped for driver calls) */
 vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes); /* OK: try again */
+/* The report and the detail of a request that the chain has refused. */
+void vrpi_oom_explain(vrpi_pool *core, const vrpi_request *request, vrp_status status);
 vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32_t flags,
                         vrp_trim_result *result);
 void vrpi_trim_marked(vrpi_pool *core);

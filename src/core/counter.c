@@ -80,6 +80,8 @@ static int lease_take(vrpi_shard *s, vrpi_group *group, uint64_t bytes) {
     int64_t budget = (int64_t)budget_of(group), missing, leased;
     if (budget == 0)
         return 1;
+    if (get(&group->leased) > budget)
+        lease_return(s, group); /* the budget was set below what was live */
     missing = (int64_t)bytes - get(&s->lease);
     leased = get(&group->leased);
     while (missing > 0) {
@@ -187,15 +189,13 @@ static void shard_shift(vrpi_shard *s, vrpi_group *group, int64_t blocks, int64_
     shard_flush(s, group);
 }
 
-void vrpi_count_delta(vrpi_thread *t, uint8_t tag, uint32_t scope, int64_t blocks,
+void vrpi_count_shift(vrpi_thread *t, uint8_t tag, uint32_t scope, int64_t blocks,
                       int64_t requested, int64_t allocated) {
     if (scope != 0)
         shard_shift(scope_shard(t, scope), &vrpi_scope_at(t->core, scope)->group, blocks, requested,
                     allocated);
     shard_shift(&t->tag[tag], &t->core->tag[tag], blocks, requested, allocated);
     shard_shift(&t->all, &t->core->all, blocks, requested, allocated);
-    if (allocated < 0)
-        vrpi_budget_give(t, tag, scope, (uint64_t)-allocated);
 }
 
 static void group_add(vrpi_group *group, int64_t blocks, int64_t requested, int64_t allocated) {

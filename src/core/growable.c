@@ -39,11 +39,8 @@ static void unlink_buffer(vrp_growable *b) {
         b->next->link = b->link;
 }
 
-static vrp_status create_vmm(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, uint64_t key) {
-    vrp_status status;
-    VRPI_TRY(vrpi_stream_get(core, t, b->handle, key, &b->stream));
-    b->stream->refs++;
-    status = vrpi_arena_create(core, granule_up(core, b->max), &b->arena);
+static vrp_status create_vmm(vrpi_pool *core, vrp_growable *b) {
+    vrp_status status = vrpi_arena_create(core, granule_up(core, b->max), &b->arena);
     if (status != VRP_OK && vrpi_arena_reclaim(core))
         status = vrpi_arena_create(core, granule_up(core, b->max), &b->arena);
     if (status == VRP_OK) {
@@ -54,8 +51,6 @@ static vrp_status create_vmm(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, u
         if (status != VRP_OK)
             (void)vrpi_arena_release(core, b->arena);
     }
-    if (status != VRP_OK)
-        b->stream->refs--;
     return status;
 }
 
@@ -96,8 +91,13 @@ vrp_status vrp_growable_create(vrp_pool *pool, const vrp_growable_info *info,
             b->max = in.max_bytes;
             b->scope = in.scope;
             b->tag = (uint8_t)in.tag;
-            if (core->backing == VRP_BACKING_VMM)
-                status = create_vmm(core, t, b, key);
+            status = vrpi_stream_get(core, t, b->handle, key, &b->stream);
+            if (status == VRP_OK)
+                b->stream->refs++;
+            if (status == VRP_OK && core->backing == VRP_BACKING_VMM)
+                status = create_vmm(core, b);
+            if (status != VRP_OK && b->stream != NULL)
+                b->stream->refs--;
             if (status == VRP_OK)
                 link_buffer(core, b);
             else
@@ -193,7 +193,27 @@ static vrp_status grow_vmm(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, uin
         if (status != VRP_OK)
             granules_use(core, b, from, to, 0);
     }
-    return status == VRP_OK ? vrpi_nodes_reserve(core, 1, 0, 0) : status;
+    if (status == VRP_OK) {
+        status = vrpi_nodes_reserve(core, 1, 0, 0); /* for the block itself */
+        if (status != VRP_OK && to > from)
+            granules_use(core, b, from, to, 0);
+    } else {
+        vrpi_oom_explain(core, &r, status);
+    }
+    return status;
+}
+
+static int budget_take(vrpi_pool *core, vrpi_thread *t, uint8_t tag, uint32_t scope,
+                       uint64_t bytes) {
+    int taken = 0;
+    for (int tries = 0; tries < 2 && !taken; tries++) {
+        if (tries == 1 && !vrpi_budget_collect(core)) /* what others hold and do not use */
+            return 0;
+        vrpi_seize(t);
+        taken = vrpi_budget_take(t, tag, scope, bytes);
+        vrpi_leave(t);
+    }
+    return taken;
 }
 
 static vrp_status resize_vmm(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, uint64_t bytes) {
@@ -202,25 +222,18 @@ static vrp_status resize_vmm(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, u
     uint32_t scope = vrpi_scope_index(b->scope);
     int64_t blocks = (bytes > 0) - (b->size > 0);
     vrp_status status = VRP_OK;
-    int taken = 1;
     if (now > old) {
-        vrpi_seize(t);
-        taken = vrpi_budget_take(t, b->tag, scope, now - old);
-        vrpi_leave(t);
-        if (!taken && vrpi_budget_collect(core)) {
-            vrpi_seize(t);
-            taken = vrpi_budget_take(t, b->tag, scope, now - old);
-            vrpi_leave(t);
-        }
-        if (!taken)
+        if (!budget_take(core, t, b->tag, scope, now - old))
             return vrpi_fail(VRP_LIMIT_REACHED, "the buffer would exceed a budget");
         status = grow_vmm(core, t, b, bytes);
     } else {
         granules_use(core, b, granule_up(core, bytes) / g, granule_up(core, b->size) / g, 0);
     }
     vrpi_seize(t);
+    if (status == VRP_OK && now < old)
+        vrpi_budget_give(t, b->tag, scope, old - now);
     if (status == VRP_OK)
-        vrpi_count_delta(t, b->tag, scope, blocks, (int64_t)bytes - (int64_t)b->size,
+        vrpi_count_shift(t, b->tag, scope, blocks, (int64_t)bytes - (int64_t)b->size,
                          (int64_t)now - (int64_t)old);
     else
         vrpi_budget_give(t, b->tag, scope, now - old);
@@ -232,32 +245,73 @@ static vrp_status resize_vmm(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, u
     return status;
 }
 
-/* malloc backing: a new block, a copy on the stream, the old block freed. */
-static vrp_status resize_copy(vrp_growable *b, uint64_t bytes) {
-    vrpi_pool *core = b->pool->core;
-    vrp_devptr fresh = 0;
+/* malloc backing: a block that a buffer moves to. Lock held. */
+static vrp_status block_new(vrpi_pool *core, vrpi_request *r, vrpi_stream *stream, vrp_growable *b,
+                            uint64_t bytes, vrpi_block **out) {
+    vrpi_block *block;
     vrp_status status;
-    vrp_alloc_info info = {.struct_size = sizeof info,
-                           .bytes = bytes,
-                           .stream = b->handle,
-                           .tag = b->tag,
-                           .scope = b->scope};
+    stream->busy++;
+    status = vrpi_block_alloc(core, r, stream, vrpi_class_of(core, r->size, b->tag), r->size,
+                              VRPI_UNIT, &block);
+    stream->busy--;
+    if (status != VRP_OK) {
+        vrpi_oom_explain(core, r, status);
+        return status;
+    }
+    block->requested = bytes;
+    block->tag = b->tag;
+    block->scope = vrpi_scope_index(b->scope);
+    block->state = VRPI_GROWABLE;
+    vrpi_map_set(core, block->addr, VRPI_UNIT, block);
+    *out = block;
+    return VRP_OK;
+}
+
+static uint64_t block_bytes(uint64_t bytes) {
+    return bytes == 0 ? 0 : bytes < VRPI_CELL ? VRPI_CELL : unit_up(bytes);
+}
+
+/* A new block, a copy on the stream, the old block freed. Counters move only
+ * when all of it has worked. Lock held, dropped for the copy. */
+static vrp_status resize_copy(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, uint64_t bytes) {
+    vrpi_request r = {.bytes = bytes,
+                      .size = block_bytes(bytes),
+                      .thread = t,
+                      .handle = b->handle,
+                      .tag = b->tag};
+    uint32_t scope = vrpi_scope_index(b->scope);
+    uint64_t old = block_bytes(b->size);
+    vrpi_block *fresh = NULL;
+    vrp_status status = VRP_OK;
     if (core->ops->copy_async == NULL)
         return vrpi_fail(VRP_NOT_SUPPORTED, "the driver cannot copy");
-    if (bytes > 0) {
-        VRPI_TRY(vrp_alloc_ex(b->pool, &info, &fresh));
-        if (b->size > 0) {
-            status = core->ops->copy_async(core->ctx, fresh, b->base,
-                                           bytes < b->size ? bytes : b->size, b->handle);
-            if (status != VRP_OK) {
-                vrp_status freed = vrp_free(b->pool, fresh, b->handle);
-                return freed == VRP_OK ? status : freed;
-            }
-        }
+    if (!budget_take(core, t, b->tag, scope, r.size))
+        return vrpi_fail(VRP_LIMIT_REACHED, "the buffer would exceed a budget");
+    if (bytes > 0)
+        status = block_new(core, &r, b->stream, b, bytes, &fresh);
+    if (status == VRP_OK && bytes > 0 && b->size > 0) {
+        uint64_t both = bytes < b->size ? bytes : b->size;
+        vrpi_mutex_unlock(&core->lock);
+        status = core->ops->copy_async(core->ctx, fresh->addr, b->base, both, b->handle);
+        vrpi_mutex_lock(&core->lock);
+        if (status != VRP_OK)
+            vrpi_block_free(core, fresh, vrpi_stamp(b->stream));
     }
-    if (b->size > 0)
-        VRPI_TRY(vrp_free(b->pool, b->base, b->handle));
-    b->base = fresh;
+    vrpi_seize(t);
+    if (status != VRP_OK) {
+        vrpi_budget_give(t, b->tag, scope, r.size);
+    } else {
+        vrpi_budget_give(t, b->tag, scope, old);
+        vrpi_count_shift(t, b->tag, scope, (bytes > 0) - (b->size > 0),
+                         (int64_t)bytes - (int64_t)b->size, (int64_t)r.size - (int64_t)old);
+    }
+    vrpi_leave(t);
+    if (status != VRP_OK)
+        return status;
+    if (b->block != NULL)
+        vrpi_block_free(core, b->block, vrpi_stamp(b->stream));
+    b->block = fresh;
+    b->base = fresh == NULL ? 0 : fresh->addr;
     b->size = bytes;
     return VRP_OK;
 }
@@ -268,12 +322,13 @@ static vrp_status resize(vrp_growable *b, uint64_t bytes) {
     vrp_status status;
     if (t == NULL)
         return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
-    if (core->backing == VRP_BACKING_MALLOC)
-        return unit_up(bytes) == unit_up(b->size) && b->size > 0 && bytes == b->size
-                   ? VRP_OK
-                   : resize_copy(b, bytes);
     vrpi_mutex_lock(&core->lock);
-    status = resize_vmm(core, t, b, bytes);
+    if (bytes == b->size)
+        status = VRP_OK;
+    else if (core->backing == VRP_BACKING_MALLOC)
+        status = resize_copy(core, t, b, bytes);
+    else
+        status = resize_vmm(core, t, b, bytes);
     vrpi_tend(core, t);
     vrpi_mutex_unlock(&core->lock);
     if (status == VRP_OUT_OF_DEVICE_MEMORY || status == VRP_LIMIT_REACHED)
@@ -342,11 +397,10 @@ vrp_status vrp_growable_destroy(vrp_growable *buffer) {
     if (status == VRP_OK) {
         vrpi_mutex_lock(&core->lock);
         unlink_buffer(buffer);
-        if (buffer->arena != NULL) {
+        if (buffer->arena != NULL)
             arena_end(core, buffer);
-            buffer->stream->refs--;
-            vrpi_stream_settle(core, buffer->stream);
-        }
+        buffer->stream->refs--;
+        vrpi_stream_settle(core, buffer->stream);
         vrpi_host_free(core, buffer, sizeof *buffer);
         vrpi_mutex_unlock(&core->lock);
     }
@@ -358,11 +412,11 @@ void vrpi_growables_release(vrpi_pool *core, vrpi_thread *t, uint32_t scope) {
     for (vrp_growable *b = core->growables; b != NULL; b = b->next) {
         if (scope != 0 && vrpi_scope_index(b->scope) != scope)
             continue;
+        /* giving all up cannot fail */
         if (core->backing == VRP_BACKING_VMM)
-            (void)resize_vmm(core, t, b, 0); /* shrinking cannot fail */
-        b->size = 0;                         /* malloc: its block was one of the scope's */
-        if (core->backing == VRP_BACKING_MALLOC)
-            b->base = 0;
+            (void)resize_vmm(core, t, b, 0);
+        else if (b->size > 0)
+            (void)resize_copy(core, t, b, 0);
         b->ended = 1;
         b->scope = 0;
     }
@@ -377,19 +431,23 @@ uint64_t vrpi_growables_empty(const vrpi_pool *core) {
 
 void vrpi_growables_drop(vrpi_pool *core) {
     for (vrp_growable *b = core->growables; b != NULL; b = b->next) {
-        if (b->arena == NULL)
-            continue;
-        if (b->size > 0)
-            granules_use(core, b, 0, granule_up(core, b->size) / core->granularity, 0);
+        uint64_t allocated = b->block != NULL ? b->block->bytes : 0;
         if (b->size > 0)
             vrpi_count_many(core, b->tag, vrpi_scope_index(b->scope), -1, -(int64_t)b->size,
-                            -(int64_t)unit_up(b->size));
-        block_resize(core, b, 0);
+                            -(int64_t)allocated);
+        if (b->arena != NULL) {
+            if (b->size > 0)
+                granules_use(core, b, 0, granule_up(core, b->size) / core->granularity, 0);
+            block_resize(core, b, 0);
+            b->arena->klass = VRPI_CLASS_LARGE; /* a spare arena from here on */
+            b->arena->stream = NULL;
+            b->arena = NULL;
+        } else if (b->block != NULL) {
+            vrpi_block_free(core, b->block, vrpi_stamp(b->stream));
+            b->block = NULL;
+        }
         b->size = 0;
         b->ended = 1;
-        b->arena->klass = VRPI_CLASS_LARGE; /* a spare arena from here on */
-        b->arena->stream = NULL;
-        b->arena = NULL;
     }
 }
 

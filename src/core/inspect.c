@@ -108,7 +108,7 @@ static int walk_extents(const vrpi_pool *core, const vrpi_arena *a, const vrp_wa
         info.base = e->addr;
         info.bytes = e->bytes;
         info.live_bytes = live_bytes(core, e);
-        info.pending = (uint32_t)!vrpi_done(e->stream, e->stamp);
+        info.pending = (uint32_t)(!vrpi_done(e->stream, e->stamp) || e->ghosts > 0);
         info.in_transit = e->state == VRPI_EXTENT_TRANSIT;
         if (fns->extent(user, &info) != 0)
             return 1;

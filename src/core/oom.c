@@ -13,80 +13,109 @@ enum { ROUNDS_MAX = 4096 };
 static _Thread_local vrp_oom_report last_report;
 static _Thread_local const vrp_pool *last_pool;
 
-/* Free bytes by cause, and what pins them. Lock held. */
+/* Whose free bytes these are: the causes in their order. */
+static void attribute(const vrpi_extent *e, uint64_t bytes, vrp_gap *out) {
+    if (!vrpi_done(e->stream, e->stamp) || e->ghosts > 0)
+        out->pending_bytes += bytes;
+    else if (e->live == 0)
+        out->idle_bytes += bytes;
+    else
+        out->pinned_bytes += bytes;
+}
+
+static void gap_of_free(const vrpi_pool *core, const vrpi_block *b, vrp_gap *out) {
+    const vrpi_arena *a = b->arena;
+    uint64_t at = b->addr, end = b->addr + b->bytes;
+    while (at < end) {
+        const vrpi_extent *e = a->granules[vrpi_granule_of(core, a, at)];
+        int backed = e != NULL && e != &core->claimed;
+        uint64_t next = backed ? e->addr + e->bytes
+                               : a->base + (vrpi_granule_of(core, a, at) + 1) * core->granularity;
+        if (next > end)
+            next = end;
+        if (backed)
+            attribute(e, next - at, out);
+        at = next;
+    }
+}
+
+/* Growable buffers: what lies behind the end of the block is no block. */
+static void gap_of_growable(const vrpi_pool *core, const vrpi_arena *a, vrp_gap *out) {
+    for (uint64_t i = 0; i < a->granule_count;) {
+        const vrpi_extent *e = a->granules[i];
+        uint64_t covered;
+        if (e == NULL || e == &core->claimed) {
+            i++;
+            continue;
+        }
+        i = vrpi_granule_of(core, a, e->addr + e->bytes - 1) + 1;
+        covered = a->end <= e->addr ? 0 : a->end - e->addr;
+        if (covered >= e->bytes)
+            continue;
+        if (e->live > 0)
+            out->slack_bytes += e->bytes - covered;
+        else
+            attribute(e, e->bytes, out);
+    }
+}
+
+/* Returns the bytes of live slots. */
+static uint64_t gap_of_slab(const vrpi_slab *s, vrp_gap *out) {
+    uint64_t live = 0, cached = 0, deferred = 0;
+    for (uint32_t i = 0; i < s->slot_count; i++) {
+        switch (atomic_load_explicit(&s->slot[i].state, memory_order_relaxed)) {
+        case VRPI_CACHED:
+            cached += s->slot_bytes;
+            break;
+        case VRPI_DEFERRED:
+            deferred += s->slot_bytes;
+            break;
+        case VRPI_LIVE:
+        case VRPI_SHARED:
+            live += s->slot_bytes;
+            break;
+        default:
+            break;
+        }
+    }
+    out->cached_bytes += cached;
+    out->pending_bytes += deferred;
+    /* free slots and the slab's uneven end: like any free bytes beside live ones */
+    out->pinned_bytes += s->block->bytes - live - cached - deferred;
+    return live;
+}
+
+static int pins(const vrpi_block *b) {
+    return (b->state == VRPI_LIVE || b->state == VRPI_SLAB) &&
+           ((b->prev != NULL && b->prev->state == VRPI_FREE) ||
+            (b->next != NULL && b->next->state == VRPI_FREE));
+}
+
+/* Free bytes by cause, and how many blocks pin some. Lock held. */
 void vrpi_gap_walk(vrpi_pool *core, vrp_gap *out, uint64_t *out_pinning_blocks) {
-    uint64_t live = 0, pinning = 0;
+    uint64_t live = 0, pinning = 0, accounted;
     uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
-    uint64_t accounted;
     memset(out, 0, sizeof *out);
     out->struct_size = sizeof *out;
     for (const vrpi_arena *a = core->arenas; a != NULL; a = a->next) {
+        if (a->klass == VRPI_CLASS_GROWABLE)
+            gap_of_growable(core, a, out);
         for (const vrpi_block *b = a->first; b != NULL; b = b->next) {
-            uint64_t at = b->addr, end = b->addr + b->bytes;
-            if (b->state == VRPI_LIVE || b->state == VRPI_GROWABLE) {
+            uint8_t state = b->state;
+            pinning += (uint64_t)pins(b);
+            if (state == VRPI_LIVE || state == VRPI_GROWABLE)
                 live += b->bytes;
-                continue;
-            }
-            if (b->state == VRPI_CACHED) {
+            else if (state == VRPI_CACHED)
                 out->cached_bytes += b->bytes;
-                continue;
-            }
-            if (b->state == VRPI_DEFERRED) {
+            else if (state == VRPI_DEFERRED)
                 out->pending_bytes += b->bytes;
-                continue;
-            }
-            if (b->state != VRPI_FREE)
-                continue; /* ghosts hold no memory; slabs come below */
-            while (at < end) {
-                const vrpi_extent *e = a->granules[vrpi_granule_of(core, a, at)];
-                uint64_t next =
-                    e != NULL && e != &core->claimed
-                        ? e->addr + e->bytes
-                        : a->base + (vrpi_granule_of(core, a, at) + 1) * core->granularity;
-                if (next > end)
-                    next = end;
-                if (e != NULL && e != &core->claimed) {
-                    if (a->klass == VRPI_CLASS_GROWABLE && e->live > 0)
-                        out->slack_bytes += next - at;
-                    else if (!vrpi_done(e->stream, e->stamp))
-                        out->pending_bytes += next - at;
-                    else if (e->live == 0)
-                        out->idle_bytes += next - at;
-                    else
-                        out->pinned_bytes += next - at;
-                }
-                at = next;
-            }
+            else if (state == VRPI_FREE)
+                gap_of_free(core, b, out);
+            /* ghosts hold no memory; slabs come below */
         }
-        for (const vrpi_block *b = a->first; out_pinning_blocks != NULL && b != NULL; b = b->next)
-            if ((b->state == VRPI_LIVE || b->state == VRPI_SLAB) &&
-                ((b->prev != NULL && b->prev->state == VRPI_FREE) ||
-                 (b->next != NULL && b->next->state == VRPI_FREE)))
-                pinning++;
     }
-    for (const vrpi_slab *s = core->slabs; s != NULL; s = s->all_next) {
-        uint64_t slots = 0;
-        for (uint32_t i = 0; i < s->slot_count; i++) {
-            switch (atomic_load_explicit(&s->slot[i].state, memory_order_relaxed)) {
-            case VRPI_CACHED:
-                out->cached_bytes += s->slot_bytes;
-                slots++;
-                break;
-            case VRPI_DEFERRED:
-                out->pending_bytes += s->slot_bytes;
-                slots++;
-                break;
-            case VRPI_LIVE:
-                live += s->slot_bytes;
-                slots++;
-                break;
-            default:
-                break;
-            }
-        }
-        /* free slots and the slab's uneven end: like any free bytes beside live ones */
-        out->pinned_bytes += s->block->bytes - slots * s->slot_bytes;
-    }
+    for (const vrpi_slab *s = core->slabs; s != NULL; s = s->all_next)
+        live += gap_of_slab(s, out);
     for (uint32_t i = 0; i < core->orphan_count; i++)
         out->pending_bytes += core->orphan_bytes[i];
     accounted = live + out->cached_bytes + out->pending_bytes + out->idle_bytes +
@@ -167,28 +196,29 @@ static int ask_user(vrpi_pool *core, vrpi_request *request, uint64_t free_bytes)
     again = core->config.oom_fn(core->config.oom_user, &report);
     vrpi_mutex_lock(&core->lock);
     request->thread->in_oom_call = 0;
-    if (again)
+    if (again) {
+        (void)vrpi_record_idle(core, request->thread);
         vrpi_poll(core, request->thread);
+    }
     return again;
 }
 
-static vrp_status refuse(vrpi_pool *core, const vrpi_request *request, uint64_t bytes,
-                         uint64_t free_bytes) {
-    vrp_status status =
-        vrpi_limit_exceeded(core, bytes) ? VRP_LIMIT_REACHED : VRP_OUT_OF_DEVICE_MEMORY;
-    report_fill(core, request, free_bytes, &last_report);
+void vrpi_oom_explain(vrpi_pool *core, const vrpi_request *request, vrp_status status) {
+    if ((status != VRP_OUT_OF_DEVICE_MEMORY && status != VRP_LIMIT_REACHED) || request->rounds == 0)
+        return;
+    report_fill(core, request, device_free(core), &last_report);
     last_pool = core->handle;
-    status = vrpi_fail(status,
-                       "%llu bytes asked; device free %llu of %llu, reserved %llu, allocated "
-                       "%llu, largest free run %llu, pinned %llu",
-                       (unsigned long long)request->bytes, (unsigned long long)free_bytes,
-                       (unsigned long long)core->device.total_bytes,
-                       (unsigned long long)last_report.reserved_bytes,
-                       (unsigned long long)last_report.allocated_bytes,
-                       (unsigned long long)last_report.largest_free_bytes,
-                       (unsigned long long)last_report.pinned_bytes);
+    (void)vrpi_fail(status,
+                    "%llu bytes asked; device free %llu of %llu, reserved %llu, allocated %llu, "
+                    "largest free run %llu, pinned %llu",
+                    (unsigned long long)request->bytes,
+                    (unsigned long long)last_report.device_free_bytes,
+                    (unsigned long long)last_report.device_total_bytes,
+                    (unsigned long long)last_report.reserved_bytes,
+                    (unsigned long long)last_report.allocated_bytes,
+                    (unsigned long long)last_report.largest_free_bytes,
+                    (unsigned long long)last_report.pinned_bytes);
     vrpi_fail_request(request->bytes);
-    return status;
 }
 
 /* What is pending goes to the device for a while, if anything is. */
@@ -208,7 +238,10 @@ vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes) {
     int lost = atomic_load_explicit(&core->lost, memory_order_relaxed);
     if (lost != 0)
         return vrpi_fail((vrp_status)lost, "the device is gone");
-    vrpi_poll(core, request->thread);
+    for (int more = 1, tries = 0; more && tries < 4; tries++) {
+        more = vrpi_record_idle(core, request->thread); /* what is complete counts as such */
+        vrpi_poll(core, request->thread);
+    }
     vrpi_orphans_retry(core);
     free_bytes = device_free(core);
     if (request->rounds++ < ROUNDS_MAX && feasible(core, bytes, free_bytes)) {
@@ -229,7 +262,7 @@ vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes) {
     } else if (ask_user(core, request, free_bytes)) {
         return VRP_OK;
     }
-    return refuse(core, request, bytes, free_bytes);
+    return vrpi_limit_exceeded(core, bytes) ? VRP_LIMIT_REACHED : VRP_OUT_OF_DEVICE_MEMORY;
 }
 
 vrp_status vrp_oom_report_get(vrp_pool *pool, vrp_oom_report *out_report) {

@@ -105,15 +105,17 @@ int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream) {
     return stream->covered >= stream->seq;
 }
 
-void vrpi_record_wanted(vrpi_pool *core, vrpi_thread *t) {
+int vrpi_record_wanted(vrpi_pool *core, vrpi_thread *t) {
+    uint64_t before = core->events_recorded;
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         if (s->wanted) {
             (void)vrpi_record(core, t, s);
             s->wanted = 0;
         }
+    return core->events_recorded != before;
 }
 
-void vrpi_record_idle(vrpi_pool *core, vrpi_thread *t) {
+int vrpi_record_idle(vrpi_pool *core, vrpi_thread *t) {
     /* The mark also keeps a stream while the lock is dropped. */
     for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
@@ -124,7 +126,7 @@ void vrpi_record_idle(vrpi_pool *core, vrpi_thread *t) {
         for (uint32_t i = 0; i < u->count; i++)
             if (u->use[i].stamp > u->use[i].stream->covered)
                 u->use[i].stream->wanted = 1;
-    vrpi_record_wanted(core, t);
+    return vrpi_record_wanted(core, t);
 }
 
 /* Takes up the oldest events of one stream that are done. Lock dropped. */

@@ -87,8 +87,12 @@ vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32
     core->trims++;
     if ((flags & VRP_TRIM_KEEP_CACHES) == 0)
         (void)vrpi_fronts_flush_all(core);
-    vrpi_record_idle(core, t);
-    vrpi_poll(core, t);
+    /* Deferred blocks that are done become idle memory of their own stream,
+     * which then needs a record too. */
+    for (int more = 1, rounds = 0; more && rounds < 4; rounds++) {
+        more = vrpi_record_idle(core, t);
+        vrpi_poll(core, t);
+    }
     vrpi_orphans_retry(core);
     if ((flags & VRP_TRIM_WAIT) != 0)
         while (core->deferred != NULL || core->ghosts != NULL || core->idle.count > 0)
@@ -143,7 +147,7 @@ vrp_status vrp_pool_poll(vrp_pool *pool) {
     VRPI_TRY(vrpi_enter(pool));
     t = vrpi_thread_get(pool);
     vrpi_mutex_lock(&pool->core->lock);
-    vrpi_record_idle(pool->core, t);
+    (void)vrpi_record_idle(pool->core, t);
     vrpi_poll(pool->core, t);
     vrpi_mutex_unlock(&pool->core->lock);
     vrpi_exit(pool);

@@ -161,7 +161,7 @@ void vrpi_tend(vrpi_pool *core, vrpi_thread *t) {
         for (vrpi_ghost *ghost = core->ghosts; ghost != NULL; ghost = ghost->next)
             if (ghost->stamp > ghost->stream->covered)
                 ghost->stream->wanted = 1;
-        vrpi_record_wanted(core, t);
+        (void)vrpi_record_wanted(core, t);
         vrpi_poll(core, t);
     }
     vrpi_idle_age(core, t);

@@ -147,7 +147,12 @@ static vrp_status note_use(vrpi_sim_device *device, const vrpi_sim_stream *strea
     uint64_t covered = piece->physical; /* up to here regions are in place */
     use last = {stream->component, vrpi_sim_clock_get(&stream->clock, stream->component),
                 piece->address - piece->physical};
-    vrpi_tree_node *node;
+    vrpi_tree_node *node = vrpi_tree_holding(&device->regions, piece->physical);
+    if (node != NULL && node->key == piece->physical && node->length == piece->bytes) {
+        /* The same run as before, by far the most frequent case. */
+        supersede(device, as_region(node), stream, last.bias, check);
+        return region_add(as_region(node), last);
+    }
     VRPI_TRY(cut(device, piece->physical));
     VRPI_TRY(cut(device, end));
     node = vrpi_tree_overlapping(&device->regions, piece->physical, piece->bytes);

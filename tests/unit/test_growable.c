@@ -144,6 +144,8 @@ static void refused_resize_leaves_the_buffer_as_it_was(void **state) {
     assert_int_equal(vrp_growable_size(bounded), 90 * VRPT_MIB);
     vrp_stats now = vrpt_stats(&t);
     assert_true(vrpt_same_counters(&now, &before));
+    if (t.backing == VRP_BACKING_MALLOC) /* which holds both copies for a moment */
+        VRPT_OK(vrp_tag_budget_set(t.pool, VRP_TAG_KV, 0));
     VRPT_OK(vrp_growable_resize(buffer, 12 * VRPT_MIB));
     VRPT_OK(vrp_growable_destroy(buffer));
     VRPT_OK(vrp_growable_destroy(bounded));
@@ -199,7 +201,11 @@ static void bytes_given_up_wait_for_the_stream(void **state) {
         vrp_sim_drain(t.sim);
         VRPT_OK(vrp_pool_poll(t.pool));
         VRPT_OK(vrp_empty_cache(t.pool, NULL));
-        assert_true(reserved(&t) <= left + piece(&t));
+        /* what is left over is the end of an extent, or a segment's */
+        assert_true(reserved(&t) <= left + (t.backing == VRP_BACKING_VMM ? 32 : 99) * VRPT_MIB);
+        vrp_gap gap = {.struct_size = sizeof gap};
+        VRPT_OK(vrp_pool_gap_compute(t.pool, &gap));
+        assert_int_equal(gap.pending_bytes, 0);
         VRPT_OK(vrp_sim_launch(t.sim, stream, vrp_growable_base(buffer), left, 0));
         VRPT_OK(vrp_growable_destroy(buffer)); /* with work under way */
         VRPT_OK(vrp_empty_cache(t.pool, NULL));

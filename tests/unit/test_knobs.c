@@ -139,7 +139,7 @@ static void limit_holds_to_the_byte_and_can_be_moved(void **state) {
     assert_true(reserved(&t) <= 256 * VRPT_MIB);
     /* a limit below what is held: live memory stays, and nothing more is had */
     VRPT_OK(vrp_pool_knob_set(t.pool, VRP_KNOB_LIMIT_BYTES, 64 * VRPT_MIB));
-    VRPT_STATUS(vrp_alloc(t.pool, 64 * VRPT_MIB, VRP_STREAM_LEGACY, &ptr), VRP_LIMIT_REACHED);
+    VRPT_STATUS(vrp_alloc(t.pool, 200 * VRPT_MIB, VRP_STREAM_LEGACY, &ptr), VRP_LIMIT_REACHED);
     assert_true(vrpt_usable(&t, half) == 128 * VRPT_MIB);
     VRPT_OK(vrp_pool_knob_set(t.pool, VRP_KNOB_LIMIT_BYTES, 0));
     give(&t, take(&t, 512 * VRPT_MIB));

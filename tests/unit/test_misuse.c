@@ -73,19 +73,19 @@ static void null_results_are_invalid_arguments(void **state) {
     vrp_growable_info growable = {.struct_size = sizeof growable, .max_bytes = 100};
     (void)state;
     open_pool(&t, NULL);
+    vrp_devptr live = take(&t, 100);
     const vrp_stats before = vrpt_stats(&t);
     const vrp_status got[] = {
         vrp_alloc(t.pool, 100, VRP_STREAM_LEGACY, NULL),
         vrp_alloc_ex(t.pool, NULL, NULL),
         vrp_pool_stats_get(t.pool, NULL),
         vrp_pool_gap_compute(t.pool, NULL),
-        vrp_oom_report_get(t.pool, NULL),
         vrp_tag_stats_get(t.pool, VRP_TAG_KV, NULL),
         vrp_scope_open(t.pool, 0, NULL),
         vrp_growable_create(t.pool, &growable, NULL),
         vrp_growable_create(t.pool, NULL, NULL),
         vrp_growable_resize(NULL, 1),
-        vrp_block_info_get(t.pool, 100, NULL),
+        vrp_block_info_get(t.pool, live, NULL),
         vrp_pool_walk(t.pool, NULL, NULL),
         vrp_pool_knob_get(t.pool, VRP_KNOB_GAP_RULE, NULL),
         vrp_pool_create(t.driver, NULL, NULL),

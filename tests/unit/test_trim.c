@@ -42,7 +42,8 @@ static void target_is_reached_and_not_overshot_by_more_than_an_extent(void **sta
             assert_int_equal(result.reserved_bytes, before);
             assert_int_equal(vrpt_driver_calls(&t), calls);
         } else {
-            assert_true(result.reserved_bytes + 32 * VRPT_MIB >= target);
+            const uint64_t largest = (t.backing == VRP_BACKING_VMM ? 32 : 256) * VRPT_MIB;
+            assert_true(result.reserved_bytes + largest >= target);
         }
         assert_int_equal(vrpt_stats(&t).trims, 1);
         assert_int_equal(vrpt_stats(&t).trimmed_bytes, result.released_bytes);
@@ -90,9 +91,9 @@ static void caches_are_flushed_unless_they_are_to_be_kept(void **state) {
     vrpt t;
     (void)state;
     open_pool(&t, &hoarding);
+    give(&t, take(&t, 100 * VRPT_MIB));
     vrp_devptr slot = take(&t, 512);
     give(&t, slot);
-    give(&t, take(&t, 100 * VRPT_MIB));
     assert_true(vrpt_stats(&t).cached_bytes > 0);
     const uint64_t cached = vrpt_stats(&t).cached_bytes;
     (void)trim(&t, 0, VRP_TRIM_KEEP_CACHES);

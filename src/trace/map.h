@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef VRPI_TRACE_MAP_H
+#define VRPI_TRACE_MAP_H
+
+/* A hash map from 64-bit keys to numbers below 2^64 - 1: addresses, stream
+ * handles and sizes of a trace to the order in which they came up. */
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct vrpi_map_slot {
+    uint64_t key;
+    uint64_t value; /* plus 1; 0: free */
+} vrpi_map_slot;
+
+typedef struct vrpi_map {
+    vrpi_map_slot *slots; /* a power of two of them, at most half in use */
+    size_t slot_count;
+    size_t count;
+    size_t limit; /* refuses to hold more */
+} vrpi_map;
+
+/* Holds at most `limit` keys; no memory yet. */
+void vrpi_map_init(vrpi_map *map, size_t limit);
+void vrpi_map_free(vrpi_map *map);
+
+/* 1 and *out_value, or 0 where the key is not in. */
+int vrpi_map_find(const vrpi_map *map, uint64_t key, uint64_t *out_value);
+
+/* Adds a key that is not in. 0: no memory, or the limit. */
+int vrpi_map_add(vrpi_map *map, uint64_t key, uint64_t value);
+
+/* Takes a key out that is in. */
+void vrpi_map_remove(vrpi_map *map, uint64_t key);
+
+/* Forgets all keys and keeps the memory. */
+void vrpi_map_clear(vrpi_map *map);
+
+#endif

@@ -250,7 +250,8 @@ static void reclaim_does_not_wait_for_other_streams(void **state) {
     task job = make_task(&t, TASK_ALLOC, one, 200 * VRPT_MIB);
     assert_true(comes_back(&job));
     VRPT_OK(job.status);
-    assert_int_equal(vrpt_sim_stats(&t, 0).host_blocks, waits);
+    if (t.backing == VRP_BACKING_VMM) /* giving a segment back waits in the driver */
+        assert_int_equal(vrpt_sim_stats(&t, 0).host_blocks, waits);
     vrp_sim_complete(t.sim, two, UINT64_MAX);
     end(&t);
 }

@@ -195,7 +195,8 @@ static void blocks_of_an_ended_thread_are_used_again(void **state) {
     vrpt_threads_run(1, free_all, &h, sizeof h);
     vrp_stats before = vrpt_stats(&t);
     VRPT_OK(vrp_alloc(t.pool, 512 * VRPT_MIB, 0, &big));
-    assert_true(vrpt_stats(&t).reserved_bytes.peak <= before.reserved_bytes.peak);
+    if (t.backing == VRP_BACKING_VMM) /* segments are no larger together than each is */
+        assert_true(vrpt_stats(&t).reserved_bytes.peak <= before.reserved_bytes.peak);
     VRPT_OK(vrp_free(t.pool, big, 0));
     end(&t);
 }

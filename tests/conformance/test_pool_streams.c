@@ -296,7 +296,7 @@ static void capture_is_left_alone(void **state) {
         VRPT_OK(vrp_free(t.pool, x, VRP_STREAM_LEGACY));
         VRPT_OK(vrp_empty_cache(t.pool, NULL));
         VRPT_OK(vrp_pool_poll(t.pool));
-        x = take(&t, 120 * VRPT_MIB, other); /* nothing of the capturing stream serves it */
+        x = take(&t, 100 * VRPT_MIB, other); /* nothing of the capturing stream serves it */
         give(&t, x, other);
         VRPT_OK(vrp_sim_capture_end(t.sim, captured, &intact));
         assert_int_equal(intact, 1);

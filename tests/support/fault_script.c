@@ -283,6 +283,13 @@ static int open_pool(script *s) {
                          s->host_live);
     if (left.used_bytes + left.ranges + left.handles + left.events != 0 && !for_ever(s))
         return vrpt_fail(&s->t, "a refused create left memory on the device");
+    if (s->plan.call == -1) { /* no call could take anything back */
+        s->over = 1;
+        vrp_driver_destroy(s->t.driver);
+        s->t.driver = NULL;
+        (void)vrp_sim_destroy(s->t.sim);
+        return 1;
+    }
     s->host_calm = 1;
     vrp_sim_faults_clear(s->t.sim);
     status = vrpt_pool_create(&s->t, &options, &s->t.pool);
@@ -311,6 +318,8 @@ int script_run(script *s, const script_plan *plan) {
         }
         return 0;
     }
+    if (s->over)
+        return 1;
     void (*const parts[])(script *) = {small_and_large, across_streams, scopes,     growing,
                                        capturing,       trims,          forgetting, running_out};
     for (size_t i = 0; i < VRPT_COUNT(parts) && !s->broken; i++)

@@ -34,6 +34,7 @@ typedef struct script {
     uint64_t host_live;                 /* bytes */
     int host_calm;                      /* 1: no more host failures */
     uint64_t calls[VRP_SIM_CALL_COUNT]; /* driver calls before the ending */
+    int over;                           /* the pool could not be created and the machine is gone */
     int broken;                         /* t.why says what does not hold */
 } script;
 

@@ -21,7 +21,8 @@ typedef struct vrp_cuda_config {
 
 /* Retains the device's primary context; the driver owns that reference.
  * Errors: UNAVAILABLE (no libcuda, no such device, too old; the detail says
- * which), NOT_SUPPORTED (built without CUDA), OUT_OF_HOST_MEMORY. */
+ * which), NOT_SUPPORTED (built without CUDA), OUT_OF_DEVICE_MEMORY (none for
+ * the context), OUT_OF_HOST_MEMORY. */
 VRP_API VRP_NODISCARD vrp_status vrp_cuda_driver_create(const vrp_cuda_config *config,
                                                         vrp_driver **out_driver);
 

@@ -107,8 +107,7 @@ VRP_API void vrp_driver_destroy(vrp_driver *driver);
 
 /* Asks the driver about its device. Errors: INVALID_ARGUMENT, and the
  * driver's own. Any thread. */
-VRP_API VRP_NODISCARD vrp_status vrp_driver_info_get(vrp_driver *driver,
-                                                     vrp_device_info *out_info);
+VRP_API VRP_NODISCARD vrp_status vrp_driver_info_get(vrp_driver *driver, vrp_device_info *out_info);
 
 /* The table and context, for tests and tools that call the device themselves;
  * valid while the driver lives. */

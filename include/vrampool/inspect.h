@@ -23,14 +23,14 @@ typedef enum vrp_block_state {
 
 typedef struct vrp_block_info {
     uint32_t struct_size;
-    int32_t state;            /* vrp_block_state */
+    int32_t state; /* vrp_block_state */
     vrp_devptr base;
     uint64_t bytes;           /* usable */
     uint64_t requested_bytes; /* live blocks, else 0 */
     vrp_stream stream;        /* the one it was allocated or freed on */
     vrp_scope scope;
     int32_t tag;
-    uint32_t is_slot;         /* 1: a slot of a slab */
+    uint32_t is_slot; /* 1: a slot of a slab */
 } vrp_block_info;
 
 /* The live block that contains an address (its start or any byte of it).
@@ -40,12 +40,12 @@ VRP_API VRP_NODISCARD vrp_status vrp_block_info_get(vrp_pool *pool, vrp_devptr p
 
 typedef struct vrp_extent_info {
     uint32_t struct_size;
-    uint32_t arena;        /* number of the arena, in order of creation */
+    uint32_t arena; /* number of the arena, in order of creation */
     vrp_devptr base;
     uint64_t bytes;
-    uint64_t live_bytes;   /* bytes of blocks in use in it (slabs count whole) */
-    uint32_t pending;      /* 1: unfinished work may touch it */
-    uint32_t in_transit;   /* 1: being mapped or unmapped now */
+    uint64_t live_bytes; /* bytes of blocks in use in it (slabs count whole) */
+    uint32_t pending;    /* 1: unfinished work may touch it */
+    uint32_t in_transit; /* 1: being mapped or unmapped now */
 } vrp_extent_info;
 
 typedef struct vrp_walk_fns {

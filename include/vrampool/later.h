@@ -65,9 +65,9 @@ typedef enum vrp_export_kind {
 
 typedef struct vrp_export_info {
     uint32_t struct_size;
-    int32_t kind;           /* vrp_export_kind */
-    int64_t fd;             /* POSIX_FD, DMA_BUF: owned by the caller */
-    uint64_t offset_bytes;  /* of the block inside what is exported */
+    int32_t kind;          /* vrp_export_kind */
+    int64_t fd;            /* POSIX_FD, DMA_BUF: owned by the caller */
+    uint64_t offset_bytes; /* of the block inside what is exported */
     uint64_t bytes;
     unsigned char ipc_handle[64];
 } vrp_export_info;

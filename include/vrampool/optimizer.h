@@ -70,14 +70,14 @@ VRP_API const char *vrp_optimizer_reason_text(int32_t reason);
 
 typedef struct vrp_optimizer_report {
     uint32_t struct_size;
-    int32_t reason;             /* vrp_optimizer_reason */
-    uint32_t looked;            /* 1: the gap was read */
-    uint32_t acted;             /* 1: the cache was emptied or trimmed */
-    uint64_t step;              /* the count, this call included */
-    uint64_t gap_bytes;         /* reserved - allocated before */
-    uint64_t gap_after_bytes;   /* and after */
-    uint64_t threshold_bytes;   /* the one that was compared (pressure lowers it) */
-    uint64_t keep_bytes;        /* what a trim left on purpose */
+    int32_t reason;           /* vrp_optimizer_reason */
+    uint32_t looked;          /* 1: the gap was read */
+    uint32_t acted;           /* 1: the cache was emptied or trimmed */
+    uint64_t step;            /* the count, this call included */
+    uint64_t gap_bytes;       /* reserved - allocated before */
+    uint64_t gap_after_bytes; /* and after */
+    uint64_t threshold_bytes; /* the one that was compared (pressure lowers it) */
+    uint64_t keep_bytes;      /* what a trim left on purpose */
     uint64_t released_bytes;
     uint64_t pending_bytes;     /* goes when the device is done with it */
     uint64_t device_free_bytes; /* with the pressure option, else 0 */

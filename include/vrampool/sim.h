@@ -42,12 +42,13 @@ typedef enum vrp_sim_completion {
     VRP_SIM_COMPLETION_FORCE_INT32 = 0x7fffffff
 } vrp_sim_completion;
 
-#define VRP_SIM_NO_DETECTOR (1u << 0)    /* misuse detector off (faster) */
-#define VRP_SIM_NO_VMM (1u << 1)         /* a device without virtual-memory calls */
+#define VRP_SIM_NO_DETECTOR (1u << 0) /* misuse detector off (faster) */
+#define VRP_SIM_NO_VMM (1u << 1)      /* a device without virtual-memory calls */
 #define VRP_SIM_NO_MALLOC (1u << 2)
 #define VRP_SIM_NO_CONTEXT_RECORD (1u << 3)
-#define VRP_SIM_NO_HOST_MEMORY (1u << 4) /* addresses are numbers only: nothing can be computed
-                                            on them, and no host address space is taken */
+#define VRP_SIM_NO_HOST_MEMORY                                       \
+    (1u << 4) /* addresses are numbers only: nothing can be computed \
+                 on them, and no host address space is taken */
 
 typedef struct vrp_sim_config {
     uint32_t struct_size;
@@ -57,7 +58,7 @@ typedef struct vrp_sim_config {
     uint64_t device_bytes;      /* capacity of each device; 0: 8 GiB */
     uint64_t granularity_bytes; /* 0: 2 MiB */
     uint64_t window_bytes;      /* address space of each device; 0: the larger of 1 TiB and
-                                   16 times the device (less where the system allows less) */
+                                   64 times the device (less where the system allows less) */
     uint64_t lag_ticks;         /* for VRP_SIM_LAG */
 } vrp_sim_config;
 
@@ -94,16 +95,16 @@ VRP_API VRP_NODISCARD vrp_status vrp_sim_other_bytes_set(vrp_sim *sim, uint32_t 
 typedef struct vrp_sim_stats {
     uint32_t struct_size;
     uint32_t ordinal;
-    uint64_t used_bytes;   /* physical bytes held through this interface */
+    uint64_t used_bytes; /* physical bytes held through this interface */
     uint64_t peak_used_bytes;
     uint64_t other_bytes;
-    uint64_t allocations;  /* live mem_alloc blocks */
-    uint64_t handles;      /* live handles */
+    uint64_t allocations; /* live mem_alloc blocks */
+    uint64_t handles;     /* live handles */
     uint64_t mappings;
-    uint64_t ranges;       /* reserved address ranges */
-    uint64_t events;       /* of the machine: live events */
-    uint64_t misuses;      /* of the machine: what the detector found */
-    uint64_t host_blocks;  /* times a call had to wait for unfinished work */
+    uint64_t ranges;         /* reserved address ranges */
+    uint64_t events;         /* of the machine: live events */
+    uint64_t misuses;        /* of the machine: what the detector found */
+    uint64_t host_blocks;    /* times a call had to wait for unfinished work */
     uint64_t capture_breaks; /* captures that a call of the library ended */
 } vrp_sim_stats;
 VRP_API VRP_NODISCARD vrp_status vrp_sim_stats_get(vrp_sim *sim, uint32_t ordinal,
@@ -151,8 +152,8 @@ VRP_API VRP_NODISCARD vrp_status vrp_sim_stream_synchronize(vrp_sim *sim, vrp_st
 VRP_API VRP_NODISCARD vrp_status vrp_sim_stream_wait_stream(vrp_sim *sim, vrp_stream waiter,
                                                             vrp_stream awaited);
 
-VRP_API void vrp_sim_tick(vrp_sim *sim);                         /* LAG: one line was issued */
-VRP_API void vrp_sim_clock_advance(vrp_sim *sim, uint64_t ns);   /* CLOCK */
+VRP_API void vrp_sim_tick(vrp_sim *sim);                       /* LAG: one line was issued */
+VRP_API void vrp_sim_clock_advance(vrp_sim *sim, uint64_t ns); /* CLOCK */
 
 /* ---- Captures ------------------------------------------------------------------ */
 
@@ -177,18 +178,21 @@ VRP_API VRP_NODISCARD vrp_status vrp_sim_capture_end(vrp_sim *sim, vrp_stream st
 
 /* ---- Calls: prices, log, faults, hooks -------------------------------------------- */
 
-#define VRP_SIM_CALL_MAP(X)                                                                     \
-    X(DEVICE_INFO, 0) X(MEM_INFO, 1) X(EVENT_CREATE, 2) X(EVENT_DESTROY, 3) X(EVENT_RECORD, 4)  \
-    X(EVENT_QUERY, 5) X(EVENT_SYNCHRONIZE, 6) X(SYNCHRONIZE, 7) X(MEM_ALLOC, 8) X(MEM_FREE, 9)  \
-    X(ADDRESS_RESERVE, 10) X(ADDRESS_FREE, 11) X(HANDLE_CREATE, 12) X(HANDLE_RELEASE, 13)       \
-    X(MAP, 14) X(SET_ACCESS, 15) X(UNMAP, 16) X(STREAM_WAIT_EVENT, 17) X(CONTEXT_RECORD, 18)    \
-    X(STREAM_ID, 19) X(STREAM_IS_CAPTURING, 20) X(COPY_ASYNC, 21)
+#define VRP_SIM_CALL_MAP(X)                                                                       \
+    X(DEVICE_INFO, 0)                                                                             \
+    X(MEM_INFO, 1)                                                                                \
+    X(EVENT_CREATE, 2) X(EVENT_DESTROY, 3) X(EVENT_RECORD, 4) X(EVENT_QUERY, 5)                   \
+        X(EVENT_SYNCHRONIZE, 6) X(SYNCHRONIZE, 7) X(MEM_ALLOC, 8) X(MEM_FREE, 9)                  \
+            X(ADDRESS_RESERVE, 10) X(ADDRESS_FREE, 11) X(HANDLE_CREATE, 12) X(HANDLE_RELEASE, 13) \
+                X(MAP, 14) X(SET_ACCESS, 15) X(UNMAP, 16) X(STREAM_WAIT_EVENT, 17)                \
+                    X(CONTEXT_RECORD, 18) X(STREAM_ID, 19) X(STREAM_IS_CAPTURING, 20)             \
+                        X(COPY_ASYNC, 21)
 
 typedef enum vrp_sim_call {
 #define VRP_SIM_CALL_ENUM(name, value) VRP_SIM_CALL_##name = value,
     VRP_SIM_CALL_MAP(VRP_SIM_CALL_ENUM)
 #undef VRP_SIM_CALL_ENUM
-    VRP_SIM_CALL_COUNT,
+        VRP_SIM_CALL_COUNT,
     VRP_SIM_CALL_FORCE_INT32 = 0x7fffffff
 } vrp_sim_call;
 

@@ -26,31 +26,31 @@ extern "C" {
 
 /* The one list of status codes: name, frozen value, message. Values never
  * move; new codes go to the end. */
-#define VRP_STATUS_MAP(X)                                                                     \
-    X(OK, 0, "success")                                                                       \
-    X(INVALID_ARGUMENT, 1, "an argument is out of its documented range")                      \
-    X(INVALID_SIZE, 2, "the size cannot be represented after rounding")                       \
-    X(INVALID_ALIGNMENT, 3, "the alignment is no power of two or above the maximum")          \
-    X(NOT_OWNED, 4, "the address does not belong to this pool")                               \
-    X(INTERIOR_POINTER, 5, "the address lies inside a live block, not at its start")          \
-    X(ALREADY_FREED, 6, "the address belongs to memory that is already free")                 \
-    X(BUSY, 7, "blocks are still live")                                                       \
-    X(OUT_OF_DEVICE_MEMORY, 8, "the device has too little free memory")                       \
-    X(OUT_OF_HOST_MEMORY, 9, "host memory for bookkeeping could not be had")                  \
-    X(LIMIT_REACHED, 10, "a configured limit or budget would be exceeded")                    \
-    X(NOT_SUPPORTED, 11, "not supported by this driver, backing or version")                  \
-    X(UNAVAILABLE, 12, "no driver or no such device on this machine")                         \
-    X(DEVICE_LOST, 13, "the device context is lost; its memory is gone")                      \
-    X(SHUT_DOWN, 14, "the pool or the driver is shut down or shutting down")                  \
-    X(AFTER_FORK, 15, "the pool belongs to the parent process")                               \
-    X(CORRUPTED, 16, "an invariant of the pool does not hold")                                \
+#define VRP_STATUS_MAP(X)                                                            \
+    X(OK, 0, "success")                                                              \
+    X(INVALID_ARGUMENT, 1, "an argument is out of its documented range")             \
+    X(INVALID_SIZE, 2, "the size cannot be represented after rounding")              \
+    X(INVALID_ALIGNMENT, 3, "the alignment is no power of two or above the maximum") \
+    X(NOT_OWNED, 4, "the address does not belong to this pool")                      \
+    X(INTERIOR_POINTER, 5, "the address lies inside a live block, not at its start") \
+    X(ALREADY_FREED, 6, "the address belongs to memory that is already free")        \
+    X(BUSY, 7, "blocks are still live")                                              \
+    X(OUT_OF_DEVICE_MEMORY, 8, "the device has too little free memory")              \
+    X(OUT_OF_HOST_MEMORY, 9, "host memory for bookkeeping could not be had")         \
+    X(LIMIT_REACHED, 10, "a configured limit or budget would be exceeded")           \
+    X(NOT_SUPPORTED, 11, "not supported by this driver, backing or version")         \
+    X(UNAVAILABLE, 12, "no driver or no such device on this machine")                \
+    X(DEVICE_LOST, 13, "the device context is lost; its memory is gone")             \
+    X(SHUT_DOWN, 14, "the pool or the driver is shut down or shutting down")         \
+    X(AFTER_FORK, 15, "the pool belongs to the parent process")                      \
+    X(CORRUPTED, 16, "an invariant of the pool does not hold")                       \
     X(INTERNAL, 17, "a fault in vrampool or an unknown driver error")
 
 typedef enum vrp_status {
 #define VRP_STATUS_ENUM(name, value, message) VRP_##name = value,
     VRP_STATUS_MAP(VRP_STATUS_ENUM)
 #undef VRP_STATUS_ENUM
-    VRP_STATUS_FORCE_INT32 = 0x7fffffff /* pins the width of the enum */
+        VRP_STATUS_FORCE_INT32 = 0x7fffffff /* pins the width of the enum */
 } vrp_status;
 
 /* The code's name, "VRP_OK" and so on; "VRP_UNKNOWN" for no code.

@@ -19,7 +19,7 @@ extern "C" {
 typedef enum vrp_trace_kind {
     VRP_TRACE_ALLOC = 0,
     VRP_TRACE_FREE = 1,
-    VRP_TRACE_SAFE = 2,   /* the recorder saw the free as safe for others */
+    VRP_TRACE_SAFE = 2, /* the recorder saw the free as safe for others */
     VRP_TRACE_MARKER = 3,
     VRP_TRACE_KIND_FORCE_INT32 = 0x7fffffff
 } vrp_trace_kind;

@@ -97,20 +97,20 @@ typedef enum vrp_tag {
 /* Why a request failed for want of memory. */
 typedef struct vrp_oom_report {
     uint32_t struct_size;
-    uint32_t attempts;            /* how often the callback was asked */
-    uint64_t requested_bytes;     /* the request, rounded */
-    uint64_t device_free_bytes;   /* free on the device, by the driver */
+    uint32_t attempts;          /* how often the callback was asked */
+    uint64_t requested_bytes;   /* the request, rounded */
+    uint64_t device_free_bytes; /* free on the device, by the driver */
     uint64_t device_total_bytes;
-    uint64_t reserved_bytes;      /* held by this pool */
-    uint64_t allocated_bytes;     /* handed out */
-    uint64_t limit_bytes;         /* the pool's limit, 0 if none */
-    uint64_t largest_free_bytes;  /* longest free run inside the pool */
-    uint64_t idle_bytes;          /* the gap by cause, see vrp_gap */
+    uint64_t reserved_bytes;     /* held by this pool */
+    uint64_t allocated_bytes;    /* handed out */
+    uint64_t limit_bytes;        /* the pool's limit, 0 if none */
+    uint64_t largest_free_bytes; /* longest free run inside the pool */
+    uint64_t idle_bytes;         /* the gap by cause, see vrp_gap */
     uint64_t cached_bytes;
     uint64_t pinned_bytes;
     uint64_t pending_bytes;
     uint64_t slack_bytes;
-    uint64_t pinning_blocks;      /* live blocks in extents that also hold free bytes */
+    uint64_t pinning_blocks; /* live blocks in extents that also hold free bytes */
 } vrp_oom_report;
 
 /* Asked when nothing else helps. May free blocks of this pool and call any
@@ -120,23 +120,26 @@ typedef struct vrp_oom_report {
 typedef int (*vrp_oom_fn)(void *user, const vrp_oom_report *report);
 #define VRP_OOM_ATTEMPTS 4
 
-#define VRP_STREAMS_UNTRACKED (1u << 0) /* streams are destroyed without vrp_stream_forget:
-                                           key on the driver's stream id, pay an event a free */
-#define VRP_NO_DEVICE_WAITS (1u << 1)   /* never make a stream wait for another (kernels
-                                           that wait for later host work could deadlock) */
-#define VRP_NO_RECLAIMER (1u << 2)      /* no helper thread, ever: pending trims end at the next
-                                           call (this version never starts one) */
+#define VRP_STREAMS_UNTRACKED                                     \
+    (1u << 0) /* streams are destroyed without vrp_stream_forget: \
+                 key on the driver's stream id, pay an event a free */
+#define VRP_NO_DEVICE_WAITS                                    \
+    (1u << 1) /* never make a stream wait for another (kernels \
+                 that wait for later host work could deadlock) */
+#define VRP_NO_RECLAIMER                                               \
+    (1u << 2) /* no helper thread, ever: pending trims end at the next \
+                 call (this version never starts one) */
 
 typedef struct vrp_pool_config {
     uint32_t struct_size;
-    uint32_t flags;            /* VRP_STREAMS_UNTRACKED ... */
-    int32_t backing;           /* vrp_backing */
-    int32_t gap_rule;          /* vrp_gap_rule */
-    uint64_t gap_limit_bytes;  /* for VRP_GAP_RULE_LIMIT */
-    uint64_t limit_bytes;      /* most bytes the pool may reserve; 0: no limit */
-    uint64_t initial_bytes;    /* backed at creation, given up when in the way; 0: none */
-    uint64_t arena_bytes;      /* address space of one arena; 0: from the device's size */
-    vrp_oom_fn oom_fn;         /* NULL: none */
+    uint32_t flags;           /* VRP_STREAMS_UNTRACKED ... */
+    int32_t backing;          /* vrp_backing */
+    int32_t gap_rule;         /* vrp_gap_rule */
+    uint64_t gap_limit_bytes; /* for VRP_GAP_RULE_LIMIT */
+    uint64_t limit_bytes;     /* most bytes the pool may reserve; 0: no limit */
+    uint64_t initial_bytes;   /* backed at creation, given up when in the way; 0: none */
+    uint64_t arena_bytes;     /* address space of one arena; 0: from the device's size */
+    vrp_oom_fn oom_fn;        /* NULL: none */
     void *oom_user;
     /* Host memory for bookkeeping; all three or none. host_alloc returns memory
      * aligned for any type, or NULL. Called under no lock the user can hold. */
@@ -164,8 +167,8 @@ VRP_API VRP_NODISCARD vrp_status vrp_pool_destroy(vrp_pool *pool, uint32_t flags
 
 /* ---- Blocks ------------------------------------------------------------- */
 
-#define VRP_ALIGNMENT_MIN 512u          /* what every block has */
-#define VRP_ALIGNMENT_MAX (2u << 20)    /* the most that can be asked */
+#define VRP_ALIGNMENT_MIN 512u       /* what every block has */
+#define VRP_ALIGNMENT_MAX (2u << 20) /* the most that can be asked */
 
 /* A block of at least `bytes` bytes for use on `stream`, aligned to
  * VRP_ALIGNMENT_MIN. The caller owns it until vrp_free. Size 0 gives OK and
@@ -176,18 +179,18 @@ VRP_API VRP_NODISCARD vrp_status vrp_pool_destroy(vrp_pool *pool, uint32_t flags
 VRP_API VRP_NODISCARD vrp_status vrp_alloc(vrp_pool *pool, size_t bytes, vrp_stream stream,
                                            vrp_devptr *out_ptr);
 
-#define VRP_ALLOC_NO_WAIT (1u << 0) /* fail rather than wait on the host for pending work */
+#define VRP_ALLOC_NO_WAIT (1u << 0)     /* fail rather than wait on the host for pending work */
 #define VRP_ALLOC_NO_OOM_CALL (1u << 1) /* do not ask the callback */
 
 typedef struct vrp_alloc_info {
     uint32_t struct_size;
-    uint32_t flags;      /* VRP_ALLOC_* */
+    uint32_t flags; /* VRP_ALLOC_* */
     size_t bytes;
-    size_t alignment;    /* power of two up to VRP_ALIGNMENT_MAX; 0: the minimum */
+    size_t alignment; /* power of two up to VRP_ALIGNMENT_MAX; 0: the minimum */
     vrp_stream stream;
-    int32_t tag;         /* vrp_tag */
-    uint32_t reserved;   /* 0 */
-    uint64_t scope;      /* a vrp_scope, or 0 */
+    int32_t tag;       /* vrp_tag */
+    uint32_t reserved; /* 0 */
+    uint64_t scope;    /* a vrp_scope, or 0 */
 } vrp_alloc_info;
 
 /* vrp_alloc with all choices. Further errors: INVALID_ALIGNMENT; LIMIT_REACHED
@@ -226,7 +229,7 @@ VRP_API VRP_NODISCARD vrp_status vrp_pool_poll(vrp_pool *pool);
 
 /* ---- Giving memory back --------------------------------------------------- */
 
-#define VRP_TRIM_WAIT (1u << 0)       /* wait for pending work, then trim that too */
+#define VRP_TRIM_WAIT (1u << 0)        /* wait for pending work, then trim that too */
 #define VRP_TRIM_KEEP_CACHES (1u << 1) /* leave the per-thread caches as they are */
 
 typedef struct vrp_trim_result {
@@ -252,32 +255,32 @@ VRP_API VRP_NODISCARD vrp_status vrp_empty_cache(vrp_pool *pool, vrp_trim_result
 
 typedef struct vrp_counter {
     uint64_t current;
-    uint64_t peak;    /* since creation or the last reset */
-    uint64_t total;   /* sum of all increases since creation */
+    uint64_t peak;  /* since creation or the last reset */
+    uint64_t total; /* sum of all increases since creation */
 } vrp_counter;
 
 /* Counters are exact when no other thread is inside a call. Peaks are exact
  * with one thread; with n threads they are low by at most n * 2 MiB. */
 typedef struct vrp_stats {
     uint32_t struct_size;
-    int32_t backing;            /* vrp_backing in use */
+    int32_t backing; /* vrp_backing in use */
     vrp_counter requested_bytes;
     vrp_counter allocated_bytes;
     vrp_counter reserved_bytes;
-    vrp_counter blocks;         /* live blocks */
-    vrp_counter extents;        /* extents held */
-    uint64_t cached_bytes;      /* in per-thread caches now */
-    uint64_t failures;          /* requests refused */
-    uint64_t bad_frees;         /* frees refused */
-    uint64_t trims;             /* calls of trim and empty_cache */
-    uint64_t trimmed_bytes;     /* bytes given back since creation, by whatever cause */
-    uint64_t cross_stream_waits; /* waits put on the device */
-    uint64_t host_waits;        /* times the pool blocked the host for the device */
+    vrp_counter blocks;              /* live blocks */
+    vrp_counter extents;             /* extents held */
+    uint64_t cached_bytes;           /* in per-thread caches now */
+    uint64_t failures;               /* requests refused */
+    uint64_t bad_frees;              /* frees refused */
+    uint64_t trims;                  /* calls of trim and empty_cache */
+    uint64_t trimmed_bytes;          /* bytes given back since creation, by whatever cause */
+    uint64_t cross_stream_waits;     /* waits put on the device */
+    uint64_t host_waits;             /* times the pool blocked the host for the device */
     uint64_t gap_limit_missed_bytes; /* most by which the gap rule could not be kept */
-    uint64_t exported_bytes;    /* blocks shared with other processes */
-    uint64_t suspended_bytes;   /* host bytes that hold suspended contents */
-    uint64_t host_bytes;        /* host memory used for bookkeeping */
-    uint64_t extents_unmapped;  /* driver calls by kind, since creation */
+    uint64_t exported_bytes;         /* blocks shared with other processes */
+    uint64_t suspended_bytes;        /* host bytes that hold suspended contents */
+    uint64_t host_bytes;             /* host memory used for bookkeeping */
+    uint64_t extents_unmapped;       /* driver calls by kind, since creation */
     uint64_t extents_created;
     uint64_t events_recorded;
 } vrp_stats;
@@ -326,8 +329,8 @@ typedef struct vrp_group_stats {
     uint32_t reserved;
     vrp_counter requested_bytes;
     vrp_counter allocated_bytes;
-    uint64_t blocks;        /* live */
-    uint64_t budget_bytes;  /* 0: none */
+    uint64_t blocks;       /* live */
+    uint64_t budget_bytes; /* 0: none */
 } vrp_group_stats;
 
 /* Counters of one tag. Errors: INVALID_ARGUMENT (no such tag). */
@@ -365,10 +368,10 @@ typedef struct vrp_growable vrp_growable;
 
 typedef struct vrp_growable_info {
     uint32_t struct_size;
-    int32_t tag;            /* vrp_tag */
-    uint64_t max_bytes;     /* the most it can ever have */
-    vrp_stream stream;      /* the stream that uses it */
-    vrp_scope scope;        /* or 0 */
+    int32_t tag;        /* vrp_tag */
+    uint64_t max_bytes; /* the most it can ever have */
+    vrp_stream stream;  /* the stream that uses it */
+    vrp_scope scope;    /* or 0 */
 } vrp_growable_info;
 
 /* A buffer of 0 bytes that can grow to max_bytes. With the vmm backing its

@@ -6,11 +6,21 @@
 
 #include <string.h>
 
-/* A space grows by ranges of this size: addresses cost nothing, but every
- * stream takes some for each class. */
-static uint64_t range_bytes(const vrpi_pool *core, uint64_t bytes) {
+/* Addresses cost nothing, and blocks merge only within a range: the ranges of
+ * large blocks are large. But every stream takes some for each class, so no
+ * range takes more than a sixteenth of what there is. */
+static uint64_t range_bytes(const vrpi_pool *core, uint8_t klass, uint64_t bytes) {
+    uint64_t g = core->granularity, total = core->device.total_bytes;
     uint64_t range = core->arena_bytes;
-    uint64_t g = core->granularity;
+    if (range == 0) {
+        range = klass == VRPI_CLASS_LARGE || klass == VRPI_CLASS_WEIGHTS ? total * 2
+                : klass == VRPI_CLASS_MEDIUM                             ? total / 2
+                                                                         : total / 8;
+        if (range > core->device.address_bytes / 16)
+            range = core->device.address_bytes / 16;
+        if (range < g * 64)
+            range = g * 64;
+    }
     if (bytes > range - g)
         range = bytes + g; /* a range of its own, with room to align */
     return (range + g - 1) / g * g;
@@ -110,18 +120,19 @@ void vrpi_arena_detach(vrpi_pool *core, vrpi_arena *arena) {
 }
 
 /* A spare range (its stream is gone) serves the next stream that needs one. */
-static vrpi_arena *spare_find(const vrpi_pool *core, uint64_t bytes) {
+static vrpi_arena *spare_find(const vrpi_pool *core, uint8_t klass, uint64_t bytes) {
     for (vrpi_arena *a = core->arenas; a != NULL; a = a->next)
         if (a->space == NULL && a->stream == NULL && !a->closing &&
-            a->klass != VRPI_CLASS_GROWABLE && a->bytes >= bytes)
+            a->klass != VRPI_CLASS_GROWABLE && a->bytes >= bytes &&
+            (a->bytes >= range_bytes(core, klass, 0) || a->backed_bytes > 0))
             return a;
     return NULL;
 }
 
 vrp_status vrpi_arena_grow_space(vrpi_pool *core, vrpi_stream *stream, uint8_t klass,
                                  uint64_t bytes, vrpi_arena **out) {
-    uint64_t range = range_bytes(core, bytes);
-    vrpi_arena *arena = spare_find(core, bytes + core->granularity);
+    uint64_t range = range_bytes(core, klass, bytes);
+    vrpi_arena *arena = spare_find(core, klass, bytes + core->granularity);
     if (arena == NULL) {
         uint64_t least =
             (bytes + 2 * core->granularity - 1) / core->granularity * core->granularity;

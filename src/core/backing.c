@@ -6,6 +6,7 @@
 #include "core/core.h"
 
 enum { IDLE_LOOKS_MAX = 400 };
+#define VRPI_OVERHANG_MAX (UINT64_C(512) << 20)
 
 static uint64_t knob(const vrpi_pool *core, int which) {
     return atomic_load_explicit(&core->knob[which], memory_order_relaxed);
@@ -289,7 +290,9 @@ static int reuse_idle(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena,
         return 1;
     if (s->at_end) {
         uint64_t bytes = s->count * g;
-        uint64_t most = cap > bytes + bytes / 2 ? cap : bytes + bytes / 2;
+        uint64_t most = request->at_tail          ? VRPI_OVERHANG_MAX
+                        : cap > bytes + bytes / 2 ? cap
+                                                  : bytes + bytes / 2;
         uint64_t room = room_behind(core, arena, addr, s->size, most / g);
         if (most > bytes + room * g)
             most = bytes + room * g;

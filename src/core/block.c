@@ -150,36 +150,64 @@ static void find_place(const vrpi_pool *core, vrpi_space *space, uint64_t size, 
     consider_tail(core, space, size, alignment, best);
 }
 
+/* Bytes of idle extents that a block there would take into use. */
+static uint64_t idle_taken(const vrpi_pool *core, const place *at, uint64_t size) {
+    uint64_t bytes = 0;
+    for (uint64_t addr = at->addr; addr < at->addr + size;) {
+        const vrpi_extent *e = at->arena->granules[vrpi_granule_of(core, at->arena, addr)];
+        if (e->live == 0)
+            bytes += e->bytes;
+        addr = e->addr + e->bytes;
+    }
+    return bytes;
+}
+
 /* A short-lived block may sit in a hole of another class of its stream that
  * has its memory already: it will be gone before it can do harm there, and
- * nothing has to be moved. */
+ * nothing has to be moved. Of several, the hole that leaves most idle extents
+ * idle, then the smallest. */
 static int borrow(const vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uint64_t size,
                   uint64_t alignment, place *best) {
-    enum { SHORT_LIFE = 512, LOOKS = 16 };
+    enum { SHORT_LIFE = 1024, LOOKS = 64 };
     uint32_t life = stream->life[life_bucket(size)];
-    place found = {0};
+    uint64_t best_idle = UINT64_MAX, best_bytes = UINT64_MAX;
     if (life == 0 || life > SHORT_LIFE || klass == VRPI_CLASS_SLAB || klass == VRPI_CLASS_WEIGHTS)
         return 0;
-    for (int k = VRPI_CLASS_SMALL; k <= VRPI_CLASS_LARGE && !found.found; k++) {
+    for (int k = VRPI_CLASS_SMALL; k <= VRPI_CLASS_LARGE; k++) {
         int left = LOOKS;
         vrpi_node *n = k == klass ? NULL : vrpi_treap_at_least(&stream->space[k].free, size, 0);
-        for (; n != NULL && left-- > 0; n = vrpi_treap_next(n)) {
-            vrpi_block *hole = (vrpi_block *)(void *)n;
-            place here = {0};
-            consider(core, hole, align_up(hole->addr, alignment), size, &here);
-            if (!here.found || here.unbacked > 0)
-                here.found = 0,
-                consider(core, hole, (hole->addr + hole->bytes - size) & ~(alignment - 1), size,
-                         &here);
-            if (!here.found || here.unbacked > 0)
-                continue;
-            found = here;
-            break;
-        }
+        for (; n != NULL && left-- > 0; n = vrpi_treap_next(n))
+            for (int side = 0; side < 2; side++) {
+                vrpi_block *hole = (vrpi_block *)(void *)n;
+                uint64_t end = (hole->addr + hole->bytes - size) & ~(alignment - 1);
+                place here = {0};
+                uint64_t idle;
+                consider(core, hole, side ? end : align_up(hole->addr, alignment), size, &here);
+                if (!here.found || here.unbacked > 0)
+                    continue;
+                idle = idle_taken(core, &here, size);
+                if (idle > best_idle || (idle == best_idle && hole->bytes >= best_bytes))
+                    continue;
+                best_idle = idle;
+                best_bytes = hole->bytes;
+                *best = here;
+            }
     }
-    if (found.found)
-        *best = found;
-    return found.found;
+    return best_idle != UINT64_MAX;
+}
+
+/* Whether idle extents of at most that size, room below the maximum and what
+ * could be released add up to the need. If not, larger ones have to serve. */
+static int can_meet(const vrpi_pool *core, uint64_t bytes) {
+    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t have = core->high_water > reserved ? core->high_water - reserved : 0;
+    for (const vrpi_node *n = core->idle.count > 0 ? vrpi_treap_at_least(&core->idle, 0, 0) : NULL;
+         n != NULL && have < bytes; n = vrpi_treap_next(n)) {
+        const vrpi_extent *e = (const vrpi_extent *)(const void *)n;
+        if (e->bytes <= bytes || vrpi_done(e->stream, e->stamp))
+            have += e->bytes;
+    }
+    return have >= bytes || core->idle.count == 0;
 }
 
 /* Puts `block` into the address list before or behind `at`. */
@@ -390,9 +418,13 @@ static uint64_t segment_bytes(const vrpi_pool *core, const vrpi_space *space, ui
     uint64_t least =
         atomic_load_explicit(&core->knob[VRP_KNOB_SEGMENT_BYTES], memory_order_relaxed);
     int loading = space->freed_bytes < space->taken_bytes / 32;
-    uint64_t want = least * (loading ? 2 : 4);
-    if (space->taken_bytes < least)
-        want = least; /* a program that needs little takes little */
+    uint64_t want = space->taken_bytes / 8; /* a program that needs little takes little */
+    if (want > least * 32)
+        want = least * 32; /* what is only filled leaves no holes: few, large ones */
+    if (want < least)
+        want = least;
+    if (!loading)
+        want = least * 4;
     return (want + exact - 1) / exact * exact;
 }
 
@@ -443,8 +475,16 @@ vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream 
                 continue;
         }
         if (at.found && at.unbacked > 0 && core->backing == VRP_BACKING_VMM &&
-            vrpi_growth_is_barred(core, at.unbacked))
-            (void)borrow(core, stream, klass, size, alignment, &at);
+            vrpi_growth_is_barred(core, at.unbacked) &&
+            !borrow(core, stream, klass, size, alignment, &at) && klass != VRPI_CLASS_SLAB &&
+            klass != VRPI_CLASS_SMALL && !can_meet(core, at.unbacked)) {
+            place tail = {0};
+            consider_tail(core, space, size, alignment, &tail);
+            if (tail.found) {
+                at = tail;
+                request->at_tail = 1;
+            }
+        }
         if (at.found)
             return take(core, request, stream, &at, size, out);
         if (core->backing == VRP_BACKING_MALLOC) {

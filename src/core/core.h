@@ -309,7 +309,7 @@ struct vrpi_pool {
     vrp_device_info device;
     int32_t backing;
     uint64_t granularity;
-    uint64_t arena_bytes;
+    uint64_t arena_bytes; /* as configured; 0: by class */
     _Atomic uint64_t knob[VRP_KNOB_COUNT];
     /* map from cells to blocks: written under lock, read by anybody */
     _Atomic(_Atomic(void *) *) *leaves;
@@ -371,7 +371,8 @@ typedef struct vrpi_request {
     vrp_stream handle;
     vrpi_thread *thread;
     uint32_t flags, scope;
-    uint8_t tag, klass;
+    uint8_t tag;
+    uint8_t at_tail;   /* placed at the tail so that a larger idle extent may hang over */
     uint32_t attempts; /* of the callback */
     uint32_t rounds;   /* of the running-out chain */
 } vrpi_request;

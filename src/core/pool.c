@@ -91,17 +91,6 @@ static void knobs_init(vrpi_pool *core) {
         core->knob[VRP_KNOB_DEVICE_WAITS] = 0;
 }
 
-/* Address ranges of a quarter of the device, 64 GiB at most and few enough
- * granules to be cheap to keep track of. */
-static uint64_t arena_bytes_default(const vrpi_pool *core) {
-    uint64_t bytes = core->device.total_bytes / 4, range = core->granularity * 64;
-    while (range < bytes && range < UINT64_C(1) << 36)
-        range *= 2;
-    while (range > core->granularity * 64 && range > core->device.address_bytes / 64)
-        range /= 2;
-    return range;
-}
-
 static vrp_status backing_choose(vrpi_pool *core) {
     uint32_t caps = core->device.caps;
     int32_t asked = core->config.backing;
@@ -115,7 +104,7 @@ static vrp_status backing_choose(vrpi_pool *core) {
     if (core->backing == VRP_BACKING_MALLOC)
         return VRP_OK;
     vrpi_arena *arena; /* the first range, which also shows that ranges can be had */
-    vrp_status status = vrpi_arena_create(core, core->arena_bytes, &arena);
+    vrp_status status = vrpi_arena_create(core, core->granularity * 64, &arena);
     if (status != VRP_OK && asked == VRP_BACKING_AUTO && (caps & VRP_CAP_MALLOC) != 0) {
         core->backing = VRP_BACKING_MALLOC;
         status = VRP_OK;
@@ -273,8 +262,7 @@ vrp_status vrp_pool_create(vrp_driver *driver, const vrp_pool_config *config, vr
         core->device.granularity_bytes != 0 ? core->device.granularity_bytes : UINT64_C(2097152);
     if (status == VRP_OK && (core->granularity & (core->granularity - 1)) != 0)
         status = vrpi_fail(VRP_NOT_SUPPORTED, "the driver's granularity is no power of two");
-    core->arena_bytes = in.arena_bytes != 0 ? in.arena_bytes : arena_bytes_default(core);
-    core->arena_bytes = (core->arena_bytes + core->granularity - 1) & ~(core->granularity - 1);
+    core->arena_bytes = (in.arena_bytes + core->granularity - 1) & ~(core->granularity - 1);
     if (status == VRP_OK)
         status = vrpi_map_init(core);
     vrpi_mutex_lock(&core->lock);

@@ -57,7 +57,7 @@ static vrp_status config_read(const vrp_sim_config *given, vrp_sim_config *confi
         config->granularity_bytes = (uint64_t)2 << 20;
     if (config->window_bytes == 0)
         config->window_bytes =
-            config->device_bytes > TIB(1) / 16 ? config->device_bytes * 16 : TIB(1);
+            config->device_bytes > TIB(1) / 64 ? config->device_bytes * 64 : TIB(1);
     if ((config->flags & ~KNOWN_FLAGS) != 0)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_sim_config.flags has unknown bits: %#x",
                          config->flags);
@@ -267,7 +267,7 @@ vrp_status vrp_sim_driver_create(vrp_sim *sim, uint32_t ordinal, vrp_driver **ou
 vrp_sim *vrp_sim_of_driver(const vrp_driver *driver) {
     void *ctx = NULL;
     const vrp_driver_ops *ops = driver == NULL ? NULL : vrp_driver_ops_get(driver, &ctx);
-    if (ops == NULL || ops->destroy != driver_gone || ctx == NULL)
+    if (ops == NULL || ops->device_info != device_info || ctx == NULL)
         return NULL;
     return ((vrpi_sim_device *)ctx)->sim;
 }

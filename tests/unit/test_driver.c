@@ -352,7 +352,7 @@ static void drivers_are_opened_by_name(void **state) {
                 {"sim:1073741824", VRPT_GIB}};
     static const char *const bad[] = {"",        "simulated", "sim:",   "sim:0",     "sim:-1",
                                       "sim:12X", "sim:GiB",   "opencl", "sim:1GiB ", "sim: 1GiB",
-                                      "cuda",    "cuda:",     "cuda:x", "cuda:-1"};
+                                      "cuda:",   "cuda:x",    "cuda:-1"};
     (void)state;
     for (size_t i = 0; i < VRPT_COUNT(good); i++) {
         vrp_driver *driver = NULL;

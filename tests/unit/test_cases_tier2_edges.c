@@ -202,6 +202,38 @@ static void case_059_callback_frees_what_is_missing(void **state) {
     close_pool(&t);
 }
 
+static int count_calls(void *user, const vrp_oom_report *report) {
+    uint32_t *calls = user;
+    (void)report;
+    (*calls)++;
+    return 0;
+}
+
+/* Memory whose work is done comes first, whatever stream it was freed on. */
+static void case_059_callback_is_not_asked_for_what_the_pool_has(void **state) {
+    (void)state;
+    for (int other = 0; other < 2; other++)
+        for (uint64_t parts = 1; parts <= 6; parts++) {
+            uint32_t calls = 0;
+            vrpt t;
+            const vrpt_options options = {.pool = {.oom_fn = count_calls, .oom_user = &calls}};
+            open_pool(&t, &options);
+            vrp_devptr ptrs[6];
+            vrp_stream stream = other ? vrpt_stream_create(&t) : VRP_STREAM_LEGACY;
+            for (uint64_t i = 0; i < parts; i++)
+                ptrs[i] = take(&t, 600 * VRPT_MIB / parts);
+            for (uint64_t i = 0; i < parts; i++)
+                give(&t, ptrs[i]);
+            VRPT_OK(vrp_free(t.pool, take_on(&t, 900 * VRPT_MIB, stream), stream));
+            assert_int_equal(calls, 0);
+            if (other) {
+                VRPT_OK(vrp_stream_forget(t.pool, stream));
+                vrpt_stream_destroy(&t, stream);
+            }
+            close_pool(&t);
+        }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(case_055_first_request_of_an_exact_size),
@@ -210,6 +242,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(case_058_full_pool_serves_other_sizes_afterwards),
         cmocka_unit_test(case_059_running_out_flushes_the_caches_safely),
         cmocka_unit_test(case_059_callback_frees_what_is_missing),
+        cmocka_unit_test(case_059_callback_is_not_asked_for_what_the_pool_has),
     };
     return vrpt_main("cases tier 2, edges", tests, VRPT_COUNT(tests), argc, argv);
 }

@@ -86,6 +86,16 @@ static vrp_status budget_take(vrpi_pool *core, const vrpi_request *r) {
     return taken ? VRP_OK : limit_reached(r);
 }
 
+/* More than the device could have beside what is live: nothing is mapped in
+ * vain for it. Counters of other threads may be late, hence the margin. */
+static int hopeless(const vrpi_pool *core, uint64_t size) {
+    const int64_t margin = INT64_C(64) << 20;
+    int64_t live =
+        atomic_load_explicit(&core->all.allocated.current, memory_order_relaxed) - margin;
+    uint64_t total = core->device.total_bytes;
+    return size > total || (live > 0 && size > total - (uint64_t)live);
+}
+
 static vrp_status locked_alloc(vrpi_pool *core, vrpi_request *r, uint64_t key, vrp_devptr *out) {
     vrpi_stream *stream;
     vrp_status status;
@@ -95,12 +105,9 @@ static vrp_status locked_alloc(vrpi_pool *core, vrpi_request *r, uint64_t key, v
     VRPI_TRY(vrpi_stream_get(core, r->thread, r->handle, key, &stream));
     VRPI_TRY(budget_take(core, r));
     core->ticks++;
-    if (r->size > core->device.total_bytes)
-        status = vrpi_oom(core, r, r->size); /* whatever is given up, it cannot fit */
-    else
-        status = VRP_OK;
-    if (status == VRP_OK && r->size > core->device.total_bytes)
-        status = vrpi_fail(VRP_OUT_OF_DEVICE_MEMORY, "larger than the device");
+    status = VRP_OK;
+    while (status == VRP_OK && hopeless(core, r->size))
+        status = vrpi_oom(core, r, r->size);
     if (status == VRP_OK) {
         stream->busy++;
         status =

@@ -130,7 +130,7 @@ static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint6
     cap = size / 16;
     if (cap > knob(core, VRP_KNOB_EXTENT_LARGE_BYTES))
         cap = knob(core, VRP_KNOB_EXTENT_LARGE_BYTES);
-    if (arena->space != NULL && arena->space->freed_bytes < arena->space->taken_bytes / 32)
+    if (arena->space != NULL && arena->space->freed_bytes * 32 <= arena->space->taken_bytes)
         cap = knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);
     return cap;
 }
@@ -138,6 +138,8 @@ static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint6
 /* 0: its work is done. 1: only `stream` may still use it. 2: another stream
  * may, `stream` would have to wait. 3: not to be had early. */
 static int closeness(const vrpi_extent *e, const vrpi_stream *stream) {
+    if (e->arena->klass == VRPI_CLASS_GROWABLE && e->ghosts > 0)
+        return 3; /* its old mapping could not be kept as a block there */
     if (vrpi_done(e->stream, e->stamp))
         return 0;
     if (e->arena->klass == VRPI_CLASS_GROWABLE)
@@ -305,17 +307,21 @@ static int reuse_idle(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena,
     return vrpi_release_one(core, g);
 }
 
-/* Takes back what was created for a request that fails after all. */
-static void undo(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes, int keep) {
+/* Ends a request: the peaks move now that it is sure, or what was created for
+ * it is given back. */
+static void conclude(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes, int keep) {
     uint64_t i = vrpi_granule_of(core, arena, addr);
     uint64_t last = vrpi_granule_of(core, arena, addr + bytes - 1);
+    uint64_t created = 0;
     for (; i <= last; i++) {
         vrpi_extent *e = arena->granules[i];
         if (e == NULL || !e->fresh)
             continue;
         e->fresh = 0;
-        if (keep)
+        if (keep) {
+            created += e->bytes;
             continue;
+        }
         e->live = 0;
         vrpi_idle_add(core, e);
         if (vrpi_extent_release(core, e) != VRP_OK && arena->granules[i] == e) {
@@ -323,6 +329,8 @@ static void undo(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t byt
             e->live = 1;
         }
     }
+    if (created > 0)
+        vrpi_reserved_commit(core, created);
 }
 
 /* GAP_RULE_LIMIT, at a growth: down to the limit, with room for what the block
@@ -386,6 +394,6 @@ vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, 
         }
         break;
     }
-    undo(core, arena, addr, bytes, status == VRP_OK);
+    conclude(core, arena, addr, bytes, status == VRP_OK);
     return status;
 }

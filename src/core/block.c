@@ -348,6 +348,21 @@ void vrpi_block_free(vrpi_pool *core, vrpi_block *block, uint64_t stamp) {
     vrpi_arena_shrink(core, arena);
 }
 
+void vrpi_block_cut(vrpi_pool *core, vrpi_block *block, uint64_t bytes, uint64_t stamp) {
+    vrpi_arena *arena = block->arena;
+    vrpi_block *rest = vrpi_block_node(core);
+    link_block(block, rest, 1);
+    rest->addr = block->addr + bytes;
+    rest->bytes = block->bytes - bytes;
+    rest->state = VRPI_PLACING;
+    block->bytes = bytes;
+    vrpi_arena_cover(core, arena, rest, rest->addr, rest->addr + rest->bytes);
+    /* the rest is a block of its own for a moment: it uses its extents too */
+    vrpi_extent_use(core, arena, rest->addr, rest->bytes);
+    vrpi_extent_unuse(core, arena, rest->addr, rest->bytes, arena->stream, stamp);
+    vrpi_block_merge(core, rest);
+}
+
 /* Marks the unbacked granules of a block as ours, or as nobody's. */
 static void claim(vrpi_pool *core, vrpi_arena *arena, const vrpi_block *block, int ours) {
     uint64_t i = vrpi_granule_of(core, arena, block->addr);
@@ -373,6 +388,7 @@ static vrp_status take(vrpi_pool *core, vrpi_request *request, vrpi_stream *stre
         block = arena->last;
     }
     block = vrpi_block_carve(core, block, at->addr, size);
+    block->state = VRPI_PLACING;
     arena->used_blocks++;
     vrpi_extent_use(core, arena, block->addr, size);
     if (at->unbacked > 0) {
@@ -417,6 +433,8 @@ static int adopt(vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uint64_t s
 static uint64_t segment_bytes(const vrpi_pool *core, const vrpi_space *space, uint64_t exact) {
     uint64_t least =
         atomic_load_explicit(&core->knob[VRP_KNOB_SEGMENT_BYTES], memory_order_relaxed);
+    uint64_t split =
+        atomic_load_explicit(&core->knob[VRP_KNOB_SPLIT_LIMIT_BYTES], memory_order_relaxed);
     int loading = space->freed_bytes < space->taken_bytes / 32;
     uint64_t want = space->taken_bytes / 8; /* a program that needs little takes little */
     if (want > least * 32)
@@ -425,6 +443,10 @@ static uint64_t segment_bytes(const vrpi_pool *core, const vrpi_space *space, ui
         want = least;
     if (!loading)
         want = least * 4;
+    if (split != 0 && want > split)
+        want = split; /* or the request itself could not have it */
+    if (split != 0)
+        return want > exact ? want / exact * exact : exact;
     return (want + exact - 1) / exact * exact;
 }
 
@@ -470,8 +492,10 @@ vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream 
         if ((!at.found || at.unbacked > 0) && !flushed) {
             /* What threads hold back may fit or make extents idle. */
             flushed = 1;
-            if ((!at.found || vrpi_growth_is_barred(core, at.unbacked)) &&
-                vrpi_fronts_flush_all(core) > 0)
+            int wanted = at.found ? vrpi_growth_is_barred(core, at.unbacked)
+                         : core->backing == VRP_BACKING_MALLOC ? 1
+                                                               : vrpi_growth_is_barred(core, size);
+            if (wanted && vrpi_fronts_flush_all(core) > 0)
                 continue;
         }
         if (at.found && at.unbacked > 0 && core->backing == VRP_BACKING_VMM &&

@@ -29,7 +29,7 @@ static vrp_status check_slab(vrpi_pool *core, const vrpi_block *b, recount *r) {
     HOLDS(s->stream == b->arena->stream, "a slab of another stream", b->addr)
     for (uint32_t i = 0; i < s->slot_count; i++) {
         const vrpi_slot *slot = &s->slot[i];
-        switch (slot->state) {
+        switch (atomic_load_explicit(&slot->state, memory_order_relaxed)) {
         case VRPI_FREE:
             free_slots++;
             break;
@@ -80,6 +80,8 @@ static vrp_status check_block(vrpi_pool *core, const vrpi_block *b, recount *r) 
         r->ghosts++;
         return VRP_OK;
     }
+    if (state == VRPI_PLACING)
+        return VRP_OK; /* its request is inside a driver call */
     if (state == VRPI_SLAB)
         return check_slab(core, b, r);
     HOLDS(vrpi_map_get(core, at) == b, "the address table misses a block", at)
@@ -141,7 +143,8 @@ static vrp_status check_arena(vrpi_pool *core, const vrpi_arena *a, recount *r) 
               "a granule names the wrong block", addr)
         HOLDS(addr >= a->end || b != NULL, "a granule names no block", addr)
         for (; b != NULL && b->addr < addr + core->granularity; b = b->next)
-            HOLDS(b->state == VRPI_FREE || b->state == VRPI_GHOST || a->granules[i] != NULL,
+            HOLDS(b->state == VRPI_FREE || b->state == VRPI_GHOST || b->state == VRPI_PLACING ||
+                      a->granules[i] != NULL,
                   "a block in use has no memory", addr)
     }
     HOLDS(backed == a->backed_bytes || core->backing == VRP_BACKING_MALLOC || core->threads_busy,
@@ -169,7 +172,7 @@ static vrp_status check_trees(vrpi_pool *core, recount *r) {
     HOLDS(ghosts == core->ghost_count && ghosts == r->ghosts, "old mappings are counted wrong",
           ghosts)
     for (uint32_t i = 0; i < core->orphan_count; i++)
-        orphans += core->orphan_bytes[i];
+        orphans += core->orphans[i].bytes;
     HOLDS(r->reserved + orphans == atomic_load_explicit(&core->reserved, memory_order_relaxed) ||
               core->threads_busy,
           "reserved is not the sum of the extents", r->reserved)

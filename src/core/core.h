@@ -153,7 +153,8 @@ enum {
     VRPI_SLAB = 4,
     VRPI_GHOST = 5,
     VRPI_GROWABLE = 6,
-    VRPI_SHARED = 7, /* a live slot that vrp_record_stream has announced */
+    VRPI_PLACING = 8, /* being backed: in use, not handed out yet */
+    VRPI_SHARED = 7,  /* a live slot that vrp_record_stream has announced */
 };
 
 typedef struct vrpi_uses vrpi_uses;
@@ -202,6 +203,7 @@ struct vrpi_uses {
     vrpi_uses *next; /* pool->deferred, once freed */
     vrp_devptr ptr;
     uint32_t count, capacity;
+    uint32_t marked; /* its extents are to be trimmed when it is free */
     struct vrpi_use {
         vrpi_stream *stream;
         uint64_t stamp;
@@ -289,6 +291,12 @@ typedef struct vrpi_scope {
 
 enum { VRPI_OPEN = 1, VRPI_CLOSING = 2, VRPI_CLOSED = 3 };
 
+/* A handle that could not be released, still mapped at addr unless that is 0. */
+typedef struct vrpi_orphan {
+    vrp_handle handle;
+    uint64_t bytes, addr;
+} vrpi_orphan;
+
 /* What the user holds. Never given back to the host while a late caller may
  * still hold it: dead ones are kept, the oldest of many is used again. */
 struct vrp_pool {
@@ -353,8 +361,7 @@ struct vrpi_pool {
     vrp_event *events;                    /* unused ones */
     uint32_t event_count, event_capacity; /* the array has room for every event there is */
     uint32_t event_total;
-    vrp_handle *orphans; /* handles that the driver would not release */
-    uint64_t *orphan_bytes;
+    struct vrpi_orphan *orphans; /* memory that the driver would not take back */
     uint32_t orphan_count, orphan_capacity;
     struct vrpi_chunk *chunks; /* host memory of the nodes below */
     vrpi_block *free_blocks;
@@ -475,9 +482,12 @@ static inline int vrpi_done(const vrpi_stream *stream, uint64_t stamp) {
 int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream); /* 1: all is covered */
 /* Records on streams with idle or deferred memory that no event covers; 1: did. */
 int vrpi_record_idle(vrpi_pool *core, vrpi_thread *t);
+int vrpi_record_all(vrpi_pool *core, vrpi_thread *t);    /* on every stream with uncovered frees */
+void vrpi_settle_all(vrpi_pool *core, vrpi_thread *t);   /* records and takes up all that is done */
 int vrpi_record_wanted(vrpi_pool *core, vrpi_thread *t); /* those marked `wanted` */
 void vrpi_poll(vrpi_pool *core, vrpi_thread *t);
-int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t); /* blocks the host; 0: nothing to wait for */
+int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t,
+                     vrp_status *out_status); /* blocks the host; 0: nothing to wait for */
 void vrpi_wait_all(vrpi_pool *core);
 vrp_status vrpi_device_wait(vrpi_pool *core, vrpi_thread *t, vrpi_stream *waiter,
                             vrpi_stream *awaited, uint64_t stamp); /* UNAVAILABLE: cannot */
@@ -547,6 +557,7 @@ void vrpi_oom_explain(vrpi_pool *core, const vrpi_request *request, vrp_status s
 vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32_t flags,
                         vrp_trim_result *result);
 void vrpi_trim_marked(vrpi_pool *core);
+void vrpi_mark_range(vrpi_pool *core, uint64_t addr, uint64_t bytes);
 void vrpi_gap_walk(vrpi_pool *core, vrp_gap *out, uint64_t *out_pinning_blocks);
 
 /* ---- block.c ---- (lock held; alloc drops it) */
@@ -557,6 +568,8 @@ void vrpi_block_free(vrpi_pool *core, vrpi_block *block, uint64_t stamp);
 /* Cuts [addr, addr + bytes) out of a free block, as a block in use. Takes up to
  * two nodes. */
 vrpi_block *vrpi_block_carve(vrpi_pool *core, vrpi_block *block, uint64_t addr, uint64_t bytes);
+/* Gives the end of a block in use up (malloc backing). Takes one node. */
+void vrpi_block_cut(vrpi_pool *core, vrpi_block *block, uint64_t bytes, uint64_t stamp);
 /* Makes a block free and merges it with both neighbours. */
 void vrpi_block_merge(vrpi_pool *core, vrpi_block *block);
 vrpi_block *vrpi_block_at(const vrpi_pool *core, const vrpi_arena *arena, uint64_t addr);

@@ -48,6 +48,8 @@ vrp_status vrp_driver_create(const vrp_driver_ops *ops, void *ctx, vrp_driver **
     if (out_driver == NULL)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_driver_create: out_driver is NULL");
     VRPI_TRY(vrpi_struct_in(&in, sizeof in, ops, "vrp_driver_ops"));
+    if (in.reserved != 0)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_driver_ops.reserved is not 0");
     VRPI_TRY(ops_check(&in));
     driver = calloc(1, sizeof *driver);
     if (driver == NULL)

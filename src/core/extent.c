@@ -108,53 +108,56 @@ void vrpi_extent_unuse(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64
     }
 }
 
-/* Maps a handle at addr and makes it accessible; undone on failure. No lock. */
-static vrp_status map_at(vrpi_pool *core, uint64_t addr, uint64_t bytes, vrp_handle handle) {
+/* Maps a handle at addr and makes it accessible; undone on failure. If even
+ * that fails, *out_mapped is addr. No lock. */
+static vrp_status map_at(vrpi_pool *core, uint64_t addr, uint64_t bytes, vrp_handle handle,
+                         uint64_t *out_mapped) {
     vrp_status status = core->ops->map(core->ctx, addr, bytes, handle);
+    *out_mapped = 0;
     if (status != VRP_OK)
         return status;
     status = core->ops->set_access(core->ctx, addr, bytes);
-    if (status != VRP_OK && status != VRP_DEVICE_LOST)
-        (void)core->ops->unmap(core->ctx, addr, bytes);
+    if (status != VRP_OK && status != VRP_DEVICE_LOST &&
+        core->ops->unmap(core->ctx, addr, bytes) != VRP_OK)
+        *out_mapped = addr;
     return status;
 }
 
-/* A handle that could not be released is kept, still counted as reserved, and
- * tried again: losing it would lose the memory. */
-static void orphan_keep(vrpi_pool *core, vrp_handle handle, uint64_t bytes) {
+/* Memory that the driver would not take back is kept, still counted as
+ * reserved, and tried again: losing it would lose the memory. */
+static void orphan_keep(vrpi_pool *core, vrp_handle handle, uint64_t bytes, uint64_t mapped) {
     if (core->orphan_count == core->orphan_capacity) {
         uint32_t capacity = core->orphan_capacity + 64;
-        vrp_handle *handles = vrpi_host_alloc(core, 2 * capacity * sizeof(uint64_t));
-        if (handles == NULL)
+        vrpi_orphan *grown = vrpi_host_alloc(core, capacity * sizeof *grown);
+        if (grown == NULL)
             return; /* the memory stays counted; only the device's end frees it */
-        for (uint32_t i = 0; i < core->orphan_count; i++) {
-            handles[i] = core->orphans[i];
-            handles[capacity + i] = core->orphan_bytes[i];
-        }
-        vrpi_host_free(core, core->orphans, 2 * core->orphan_capacity * sizeof(uint64_t));
-        core->orphans = handles;
-        core->orphan_bytes = handles + capacity;
+        for (uint32_t i = 0; i < core->orphan_count; i++)
+            grown[i] = core->orphans[i];
+        vrpi_host_free(core, core->orphans, core->orphan_capacity * sizeof *grown);
+        core->orphans = grown;
         core->orphan_capacity = capacity;
     }
-    core->orphans[core->orphan_count] = handle;
-    core->orphan_bytes[core->orphan_count++] = bytes;
+    core->orphans[core->orphan_count++] =
+        (vrpi_orphan){.handle = handle, .bytes = bytes, .addr = mapped};
 }
 
 void vrpi_orphans_retry(vrpi_pool *core) {
     while (core->orphan_count > 0) {
-        vrp_handle handle = core->orphans[--core->orphan_count];
-        uint64_t bytes = core->orphan_bytes[core->orphan_count];
-        vrp_status status;
+        vrpi_orphan o = core->orphans[--core->orphan_count];
+        vrp_status status = VRP_OK;
         vrpi_mutex_unlock(&core->lock);
-        status = core->ops->handle_release(core->ctx, handle);
+        if (o.addr != 0 && (status = core->ops->unmap(core->ctx, o.addr, o.bytes)) == VRP_OK)
+            o.addr = 0;
+        if (status == VRP_OK)
+            status = core->ops->handle_release(core->ctx, o.handle);
         vrpi_mutex_lock(&core->lock);
         if (status != VRP_OK) {
             vrpi_driver_failed(core, status);
-            orphan_keep(core, handle, bytes);
+            orphan_keep(core, o.handle, o.bytes, o.addr);
             return;
         }
-        vrpi_reserved_sub(core, bytes);
-        core->trimmed_bytes += bytes;
+        vrpi_reserved_sub(core, o.bytes);
+        core->trimmed_bytes += o.bytes;
     }
 }
 
@@ -163,14 +166,15 @@ vrp_status vrpi_extent_create(vrpi_pool *core, vrpi_arena *arena, uint64_t addr,
     vrp_handle handle = 0;
     vrp_status status;
     vrpi_extent *extent;
+    uint64_t mapped = 0;
     VRPI_TRY(vrpi_nodes_reserve(core, 0, 1, 0));
     extent = vrpi_extent_node(core); /* taken now: the lock is dropped below */
     vrpi_reserved_add(core, bytes);  /* at once, so that no other thread overshoots */
     vrpi_mutex_unlock(&core->lock);
     status = core->ops->handle_create(core->ctx, bytes, &handle);
     if (status == VRP_OK) {
-        status = map_at(core, addr, bytes, handle);
-        if (status != VRP_OK && status != VRP_DEVICE_LOST &&
+        status = map_at(core, addr, bytes, handle, &mapped);
+        if (status != VRP_OK && status != VRP_DEVICE_LOST && mapped == 0 &&
             core->ops->handle_release(core->ctx, handle) == VRP_OK)
             handle = 0;
     }
@@ -178,14 +182,13 @@ vrp_status vrpi_extent_create(vrpi_pool *core, vrpi_arena *arena, uint64_t addr,
     if (status != VRP_OK) {
         vrpi_driver_failed(core, status);
         if (handle != 0)
-            orphan_keep(core, handle, bytes);
+            orphan_keep(core, handle, bytes, mapped);
         else
             vrpi_reserved_sub(core, bytes);
         vrpi_extent_node_free(core, extent);
         return status;
     }
     core->extents_created++;
-    vrpi_reserved_commit(core, bytes);
     extent->addr = addr;
     extent->bytes = bytes;
     extent->handle = handle;
@@ -221,7 +224,7 @@ vrp_status vrpi_extent_release(vrpi_pool *core, vrpi_extent *extent) {
         core->trimmed_bytes += bytes;
     } else {
         vrpi_driver_failed(core, released);
-        orphan_keep(core, extent->handle, bytes);
+        orphan_keep(core, extent->handle, bytes, 0);
     }
     vrpi_extent_node_free(core, extent);
     vrpi_arena_shrink(core, arena);
@@ -246,9 +249,10 @@ static vrp_status move_done(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *ar
     uint64_t old_addr = extent->addr, bytes = extent->bytes;
     vrpi_arena *old = extent->arena;
     vrp_status status, unmapped;
+    uint64_t mapped = 0;
     vrpi_mutex_unlock(&core->lock);
     unmapped = core->ops->unmap(core->ctx, old_addr, bytes);
-    status = unmapped == VRP_OK ? map_at(core, addr, bytes, extent->handle) : unmapped;
+    status = unmapped == VRP_OK ? map_at(core, addr, bytes, extent->handle, &mapped) : unmapped;
     vrpi_mutex_lock(&core->lock);
     if (unmapped == VRP_OK)
         core->extents_unmapped++;
@@ -268,7 +272,7 @@ static vrp_status move_done(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *ar
     /* It is mapped nowhere now: what is left is the handle. */
     extent->state = VRPI_EXTENT_BACKED;
     vrpi_extent_unlink(core, extent);
-    orphan_keep(core, extent->handle, bytes);
+    orphan_keep(core, extent->handle, bytes, mapped);
     vrpi_extent_node_free(core, extent);
     vrpi_arena_shrink(core, old);
     vrpi_orphans_retry(core);
@@ -282,11 +286,14 @@ static vrp_status move_early(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *a
     vrpi_ghost *ghost = vrpi_ghost_node(core);
     vrpi_block *spare[2] = {vrpi_block_node(core), vrpi_block_node(core)};
     vrp_status status;
-    extent->stream->busy++;
+    uint64_t mapped = 0;
+    if (extent->stream != NULL)
+        extent->stream->busy++;
     vrpi_mutex_unlock(&core->lock);
-    status = map_at(core, addr, bytes, extent->handle);
+    status = map_at(core, addr, bytes, extent->handle, &mapped);
     vrpi_mutex_lock(&core->lock);
-    extent->stream->busy--;
+    if (extent->stream != NULL)
+        extent->stream->busy--;
     vrpi_block_node_free(core, spare[0]); /* taken above so that the carve finds two */
     vrpi_block_node_free(core, spare[1]);
     if (status != VRP_OK) {
@@ -302,12 +309,13 @@ static vrp_status move_early(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *a
     ghost->block = vrpi_block_carve(core, vrpi_block_at(core, old, old_addr), old_addr, bytes);
     ghost->block->state = VRPI_GHOST;
     old->used_blocks++;
-    ghost->stream->refs++;
+    if (ghost->stream != NULL)
+        ghost->stream->refs++;
     extent->ghosts++;
     *core->ghosts_tail = ghost;
     core->ghosts_tail = &ghost->next;
     core->ghost_count++;
-    if (extent->stream != stream) {
+    if (extent->stream != NULL && extent->stream != stream) {
         /* `stream` waits for the old one, so that its own stamps cover both */
         extent->stream = stream;
         extent->stamp = vrpi_stamp(stream);
@@ -318,7 +326,9 @@ static vrp_status move_early(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *a
 
 vrp_status vrpi_extent_move(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *arena, uint64_t addr,
                             vrpi_stream *stream) {
-    int done = vrpi_done(extent->stream, extent->stamp);
+    /* With an older mapping still standing, the memory must never be mapped
+     * nowhere: a failure could not be undone. */
+    int done = vrpi_done(extent->stream, extent->stamp) && extent->ghosts == 0;
     VRPI_TRY(vrpi_nodes_reserve(core, 2, 0, 1));
     vrpi_idle_remove(core, extent);
     extent->state = VRPI_EXTENT_TRANSIT;
@@ -353,7 +363,8 @@ void vrpi_ghosts_poll(vrpi_pool *core) {
         core->extents_unmapped++;
         core->ghost_count--;
         ghost->extent->ghosts--;
-        ghost->stream->refs--;
+        if (ghost->stream != NULL)
+            ghost->stream->refs--;
         arena->used_blocks--;
         vrpi_block_merge(core, block);
         vrpi_arena_shrink(core, arena);

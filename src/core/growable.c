@@ -271,6 +271,23 @@ static uint64_t block_bytes(uint64_t bytes) {
     return bytes == 0 ? 0 : bytes < VRPI_CELL ? VRPI_CELL : unit_up(bytes);
 }
 
+/* malloc backing: the end of the block becomes free. */
+static vrp_status resize_in_place(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, uint64_t bytes,
+                                  uint64_t size) {
+    uint64_t old = b->block->bytes;
+    VRPI_TRY(vrpi_nodes_reserve(core, 1, 0, 0));
+    if (size < old)
+        vrpi_block_cut(core, b->block, size, vrpi_stamp(b->stream));
+    b->block->requested = bytes;
+    vrpi_seize(t);
+    vrpi_budget_give(t, b->tag, vrpi_scope_index(b->scope), old - size);
+    vrpi_count_shift(t, b->tag, vrpi_scope_index(b->scope), 0, (int64_t)bytes - (int64_t)b->size,
+                     (int64_t)size - (int64_t)old);
+    vrpi_leave(t);
+    b->size = bytes;
+    return VRP_OK;
+}
+
 /* A new block, a copy on the stream, the old block freed. Counters move only
  * when all of it has worked. Lock held, dropped for the copy. */
 static vrp_status resize_copy(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, uint64_t bytes) {
@@ -283,6 +300,8 @@ static vrp_status resize_copy(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, 
     uint64_t old = block_bytes(b->size);
     vrpi_block *fresh = NULL;
     vrp_status status = VRP_OK;
+    if (b->size > 0 && bytes > 0 && r.size <= old)
+        return resize_in_place(core, t, b, bytes, r.size);
     if (core->ops->copy_async == NULL)
         return vrpi_fail(VRP_NOT_SUPPORTED, "the driver cannot copy");
     if (!budget_take(core, t, b->tag, scope, r.size))

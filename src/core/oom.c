@@ -117,7 +117,7 @@ void vrpi_gap_walk(vrpi_pool *core, vrp_gap *out, uint64_t *out_pinning_blocks) 
     for (const vrpi_slab *s = core->slabs; s != NULL; s = s->all_next)
         live += gap_of_slab(s, out);
     for (uint32_t i = 0; i < core->orphan_count; i++)
-        out->pending_bytes += core->orphan_bytes[i];
+        out->pending_bytes += core->orphans[i].bytes;
     accounted = live + out->cached_bytes + out->pending_bytes + out->idle_bytes +
                 out->pinned_bytes + out->slack_bytes;
     /* Extents whose driver calls other threads are making just now. */
@@ -175,7 +175,7 @@ static int feasible(vrpi_pool *core, uint64_t bytes, uint64_t free_bytes) {
             reclaimable += b->bytes;
     }
     for (uint32_t i = 0; i < core->orphan_count; i++)
-        reclaimable += core->orphan_bytes[i];
+        reclaimable += core->orphans[i].bytes;
     if (limit != 0 &&
         (bytes > limit ||
          reserved - (reclaimable < reserved ? reclaimable : reserved) > limit - bytes))
@@ -196,10 +196,8 @@ static int ask_user(vrpi_pool *core, vrpi_request *request, uint64_t free_bytes)
     again = core->config.oom_fn(core->config.oom_user, &report);
     vrpi_mutex_lock(&core->lock);
     request->thread->in_oom_call = 0;
-    if (again) {
-        (void)vrpi_record_idle(core, request->thread);
-        vrpi_poll(core, request->thread);
-    }
+    if (again)
+        vrpi_settle_all(core, request->thread);
     return again;
 }
 
@@ -235,13 +233,11 @@ static int anything_pending(const vrpi_pool *core) {
 
 vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes) {
     uint64_t free_bytes;
+    vrp_status waited;
     int lost = atomic_load_explicit(&core->lost, memory_order_relaxed);
     if (lost != 0)
         return vrpi_fail((vrp_status)lost, "the device is gone");
-    for (int more = 1, tries = 0; more && tries < 4; tries++) {
-        more = vrpi_record_idle(core, request->thread); /* what is complete counts as such */
-        vrpi_poll(core, request->thread);
-    }
+    vrpi_settle_all(core, request->thread); /* what is complete counts as such */
     vrpi_orphans_retry(core);
     free_bytes = device_free(core);
     if (request->rounds++ < ROUNDS_MAX && feasible(core, bytes, free_bytes)) {
@@ -257,7 +253,7 @@ vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes) {
         if (ask_user(core, request, free_bytes))
             return VRP_OK;
         if ((request->flags & VRP_ALLOC_NO_WAIT) == 0 && anything_pending(core) &&
-            vrpi_wait_oldest(core, request->thread))
+            vrpi_wait_oldest(core, request->thread, &waited))
             return VRP_OK;
     } else if (ask_user(core, request, free_bytes)) {
         return VRP_OK;

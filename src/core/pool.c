@@ -136,6 +136,7 @@ static vrp_status initial_back(vrpi_pool *core) {
         vrpi_extent_unuse(core, arena, arena->base + at, piece, NULL, 0);
         at += piece;
     }
+    vrpi_reserved_commit(core, bytes);
     return VRP_OK;
 }
 
@@ -167,7 +168,7 @@ static void host_end(vrpi_pool *core) {
         vrpi_host_free(core, s, sizeof *s);
     }
     vrpi_host_free(core, core->events, core->event_capacity * sizeof(vrp_event));
-    vrpi_host_free(core, core->orphans, 2 * core->orphan_capacity * sizeof(uint64_t));
+    vrpi_host_free(core, core->orphans, core->orphan_capacity * sizeof *core->orphans);
     vrpi_scopes_end(core);
     vrpi_host_end(core);
     vrpi_mutex_destroy(&core->lock);
@@ -194,11 +195,14 @@ static void core_free(vrpi_pool *core) {
     vrpi_host_free(&scratch, core, sizeof *core);
 }
 
+static int is_lost(const vrpi_pool *core) {
+    return atomic_load_explicit(&core->lost, memory_order_relaxed) != 0;
+}
+
 /* Gives everything that is idle and every address range and event back. Lock
  * held. On failure what is left stays as it is. */
 static vrp_status device_end(vrpi_pool *core) {
-    int lost = atomic_load_explicit(&core->lost, memory_order_relaxed);
-    if (lost != 0)
+    if (is_lost(core))
         return VRP_OK; /* the device took its memory along */
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         s->capturing = 0;
@@ -210,13 +214,14 @@ static vrp_status device_end(vrpi_pool *core) {
         vrpi_orphans_retry(core);
         (void)vrpi_release_one(core, 0);
         if (core->idle.count + core->orphan_count + core->ghost_count >= before)
-            return atomic_load_explicit(&core->lost, memory_order_relaxed) != 0
-                       ? VRP_OK
-                       : vrpi_fail(VRP_INTERNAL, "the driver does not take memory back");
+            return is_lost(core) ? VRP_OK
+                                 : vrpi_fail(VRP_INTERNAL, "the driver does not take memory back");
     }
     for (vrpi_arena *a = core->arenas; core->backing == VRP_BACKING_VMM && a != NULL;) {
         if (a->used_blocks == 0 && a->backed_bytes == 0 && a->klass != VRPI_CLASS_GROWABLE) {
-            VRPI_TRY(vrpi_arena_release(core, a));
+            vrp_status status = vrpi_arena_release(core, a);
+            if (status != VRP_OK)
+                return is_lost(core) ? VRP_OK : status;
             a = core->arenas;
         } else {
             a = a->next;
@@ -227,7 +232,7 @@ static vrp_status device_end(vrpi_pool *core) {
             core->ops->event_destroy(core->ctx, core->events[core->event_count - 1]);
         if (status != VRP_OK) {
             vrpi_driver_failed(core, status);
-            return core->lost != 0 ? VRP_OK : status;
+            return is_lost(core) ? VRP_OK : status;
         }
         core->event_count--;
         core->event_total--;

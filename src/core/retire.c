@@ -7,6 +7,10 @@
 #include <string.h>
 
 void vrpi_driver_failed(vrpi_pool *core, vrp_status status) {
+    int64_t native =
+        core->ops->last_native_error != NULL ? core->ops->last_native_error(core->ctx) : 0;
+    (void)vrpi_fail(status, "the driver answered: %s", vrp_status_message(status));
+    vrpi_fail_native(native);
     if (status == VRP_DEVICE_LOST || status == VRP_SHUT_DOWN)
         atomic_store_explicit(&core->lost, (int)status, memory_order_relaxed);
 }
@@ -61,6 +65,14 @@ static int may_record(const vrpi_pool *core, const vrpi_thread *t, const vrpi_st
     return !s->per_thread || (t != NULL && s->owner == t);
 }
 
+/* VRP_STREAMS_UNTRACKED: the handle may be another stream's by now. No lock. */
+static int gone_unsaid(const vrpi_pool *core, const vrpi_stream *s) {
+    uint64_t id = 0;
+    if ((core->config.flags & VRP_STREAMS_UNTRACKED) == 0 || s->handle <= VRP_STREAM_PER_THREAD)
+        return 0;
+    return core->ops->stream_id(core->ctx, s->handle, &id) != VRP_OK || id != s->key;
+}
+
 int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream) {
     vrp_event event;
     vrp_status status;
@@ -88,8 +100,11 @@ int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream) {
     seq = stream->seq;
     whole = stream->forgotten;
     vrpi_mutex_unlock(&core->lock);
-    status = whole ? core->ops->context_record(core->ctx, event)
-                   : core->ops->event_record(core->ctx, event, stream->handle);
+    if (!whole && gone_unsaid(core, stream))
+        whole = 1;
+    status = whole && core->ops->context_record == NULL ? VRP_UNAVAILABLE
+             : whole ? core->ops->context_record(core->ctx, event)
+                     : core->ops->event_record(core->ctx, event, stream->handle);
     vrpi_mutex_lock(&core->lock);
     stream->recording = 0;
     if (status != VRP_OK) {
@@ -113,6 +128,25 @@ int vrpi_record_wanted(vrpi_pool *core, vrpi_thread *t) {
             s->wanted = 0;
         }
     return core->events_recorded != before;
+}
+
+int vrpi_record_all(vrpi_pool *core, vrpi_thread *t) {
+    for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
+        s->wanted = s->seq > s->covered;
+    return vrpi_record_wanted(core, t);
+}
+
+void vrpi_settle_all(vrpi_pool *core, vrpi_thread *t) {
+    enum { ROUNDS = 4 };
+    int more = 1;
+    /* Deferred blocks that are done become memory of their own stream, which
+     * then needs a record too. */
+    for (int round = 0; more && round < ROUNDS; round++) {
+        const vrpi_uses *before = core->deferred;
+        more = vrpi_record_all(core, t);
+        vrpi_poll(core, t);
+        more |= core->deferred != before;
+    }
 }
 
 int vrpi_record_idle(vrpi_pool *core, vrpi_thread *t) {
@@ -180,10 +214,25 @@ void vrpi_poll(vrpi_pool *core, vrpi_thread *t) {
     harvest(core);
 }
 
-int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t) {
+/* All that was freed before `seq` is done with. */
+static void complete_to(vrpi_pool *core, vrpi_stream *s, uint64_t seq) {
+    while (s->ring_count > 0 && s->ring[s->ring_first].seq <= seq) {
+        event_give(core, s->ring[s->ring_first].event);
+        s->ring_first = (s->ring_first + 1) % VRPI_RING;
+        s->ring_count--;
+    }
+    if (s->completed < seq)
+        s->completed = seq;
+    if (s->covered < seq)
+        s->covered = seq;
+}
+
+int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t, vrp_status *out_status) {
     vrpi_stream *chosen = NULL;
     vrp_event event;
     vrp_status status;
+    uint64_t seq;
+    *out_status = VRP_OK;
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next) {
         if (s->capturing || s->polling)
             continue;
@@ -197,6 +246,7 @@ int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t) {
         return 0;
     chosen->polling = 1; /* its ring is ours meanwhile */
     event = chosen->ring[chosen->ring_first].event;
+    seq = chosen->ring[chosen->ring_first].seq;
     core->host_waits++;
     vrpi_mutex_unlock(&core->lock);
     status = core->ops->event_synchronize(core->ctx, event);
@@ -204,23 +254,13 @@ int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t) {
     chosen->polling = 0;
     if (status != VRP_OK) {
         vrpi_driver_failed(core, status);
+        *out_status = status;
         return 0;
     }
+    complete_to(core, chosen, seq); /* known without a query */
+    harvest(core);
     vrpi_poll(core, t);
     return 1;
-}
-
-/* All that was freed before `seq` is done with. */
-static void complete_to(vrpi_pool *core, vrpi_stream *s, uint64_t seq) {
-    while (s->ring_count > 0 && s->ring[s->ring_first].seq <= seq) {
-        event_give(core, s->ring[s->ring_first].event);
-        s->ring_first = (s->ring_first + 1) % VRPI_RING;
-        s->ring_count--;
-    }
-    if (s->completed < seq)
-        s->completed = seq;
-    if (s->covered < seq)
-        s->covered = seq;
 }
 
 void vrpi_wait_all(vrpi_pool *core) {

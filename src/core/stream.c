@@ -157,6 +157,8 @@ static vrp_status capture_mark(vrp_pool *pool, vrp_stream stream, int begin) {
         if (status == VRP_OK) {
             s->capturing = (uint8_t)begin;
             core->capturing_count += begin ? 1 : UINT32_MAX;
+            if (!begin && (core->config.flags & VRP_STREAMS_UNTRACKED) != 0)
+                (void)vrpi_record(core, t, s); /* it may be destroyed without a word */
         }
         vrpi_mutex_unlock(&core->lock);
     }

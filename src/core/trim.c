@@ -75,7 +75,28 @@ static uint64_t mark_pending(vrpi_pool *core, uint64_t target) {
         pending += e->bytes;
         left -= e->bytes;
     }
+    for (vrpi_uses *u = core->deferred; u != NULL && left > target; u = u->next) {
+        const vrpi_block *b = vrpi_map_get(core, u->ptr);
+        uint64_t bytes = b->slab != NULL ? b->slab->slot_bytes : b->bytes;
+        u->marked = 1;
+        pending += bytes;
+        left -= bytes < left ? bytes : left;
+    }
     return pending;
+}
+
+/* A deferred block that a trim met has become free: what it leaves idle goes. */
+void vrpi_mark_range(vrpi_pool *core, uint64_t addr, uint64_t bytes) {
+    const vrpi_arena *arena = vrpi_arena_at(core, addr);
+    for (uint64_t at = addr; arena != NULL && at < addr + bytes;) {
+        uint64_t i = vrpi_granule_of(core, arena, at);
+        vrpi_extent *e = i < arena->granule_count ? arena->granules[i] : NULL;
+        if (e != NULL && e != &core->claimed && e->node.linked && !e->marked) {
+            e->marked = 1;
+            core->marked_count++;
+        }
+        at = arena->base + (i + 1) * core->granularity;
+    }
 }
 
 vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32_t flags,
@@ -83,22 +104,19 @@ vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32
     uint64_t before = core->trimmed_bytes, stalled = core->stalled_ns;
     uint64_t extents = core->extent_count;
     vrp_gap gap;
-    vrp_status status;
+    vrp_status status, waited = VRP_OK;
     core->trims++;
     if ((flags & VRP_TRIM_KEEP_CACHES) == 0)
         (void)vrpi_fronts_flush_all(core);
-    /* Deferred blocks that are done become idle memory of their own stream,
-     * which then needs a record too. */
-    for (int more = 1, rounds = 0; more && rounds < 4; rounds++) {
-        more = vrpi_record_idle(core, t);
-        vrpi_poll(core, t);
-    }
+    vrpi_settle_all(core, t);
     vrpi_orphans_retry(core);
     if ((flags & VRP_TRIM_WAIT) != 0)
-        while (core->deferred != NULL || core->ghosts != NULL || core->idle.count > 0)
-            if (!vrpi_wait_oldest(core, t))
-                break;
+        while ((core->deferred != NULL || core->ghosts != NULL || core->idle.count > 0) &&
+               vrpi_wait_oldest(core, t, &waited))
+            continue;
     status = release_to(core, target);
+    if (status == VRP_OK)
+        status = waited;
     memset(result, 0, sizeof *result);
     result->struct_size = sizeof *result;
     result->released_bytes = core->trimmed_bytes - before;
@@ -147,8 +165,7 @@ vrp_status vrp_pool_poll(vrp_pool *pool) {
     VRPI_TRY(vrpi_enter(pool));
     t = vrpi_thread_get(pool);
     vrpi_mutex_lock(&pool->core->lock);
-    (void)vrpi_record_idle(pool->core, t);
-    vrpi_poll(pool->core, t);
+    vrpi_settle_all(pool->core, t);
     vrpi_mutex_unlock(&pool->core->lock);
     vrpi_exit(pool);
     return VRP_OK;

@@ -98,16 +98,21 @@ int vrpi_deferred_poll(vrpi_pool *core) {
     while (*link != NULL) {
         vrpi_uses *uses = *link;
         vrpi_block *block;
+        uint64_t addr, bytes;
         if (!all_done(uses)) {
             link = &uses->next;
             continue;
         }
         *link = uses->next;
         block = vrpi_map_get(core, uses->ptr);
+        bytes = block->bytes;
+        addr = block->addr;
         if (block->slab != NULL)
             vrpi_slab_put(core, block->slab, vrpi_slot_index(block->slab, uses->ptr));
         else
             vrpi_block_free(core, block, vrpi_stamp(block->arena->stream));
+        if (uses->marked)
+            vrpi_mark_range(core, addr, bytes);
         vrpi_uses_free(core, uses);
         any = 1;
     }
@@ -159,9 +164,13 @@ void vrpi_tend(vrpi_pool *core, vrpi_thread *t) {
     enum { GHOSTS_MANY = 16, OFTEN = 16 };
     if (core->ghost_count >= GHOSTS_MANY && core->ticks % OFTEN == 0) {
         for (vrpi_ghost *ghost = core->ghosts; ghost != NULL; ghost = ghost->next)
-            if (ghost->stamp > ghost->stream->covered)
+            if (ghost->stream != NULL && ghost->stamp > ghost->stream->covered)
                 ghost->stream->wanted = 1;
         (void)vrpi_record_wanted(core, t);
+        vrpi_poll(core, t);
+    }
+    if (core->marked_count > 0 && core->ticks % OFTEN == 0) {
+        (void)vrpi_record_idle(core, t); /* a trim is pending: it ends here */
         vrpi_poll(core, t);
     }
     vrpi_idle_age(core, t);

@@ -48,14 +48,17 @@ typedef struct vrp_trace_reader vrp_trace_reader;
 
 /* Opens a file and reads its head. The detail (vrp_error_detail_get is not
  * used here) is in `message`: file, line or offset, and reason.
- * Errors: INVALID_ARGUMENT (no such file, unknown format),
- * OUT_OF_HOST_MEMORY. */
+ * Errors: INVALID_ARGUMENT (no such file, unknown format or version),
+ * CORRUPTED (a damaged or cut head), OUT_OF_HOST_MEMORY. */
 VRP_API VRP_NODISCARD vrp_status vrp_trace_open(const char *path, char *message,
                                                 size_t message_bytes,
                                                 vrp_trace_reader **out_reader);
 
 /* The next events, up to `capacity`; out_count 0 at the end. A malformed row,
- * a truncated file: CORRUPTED, and vrp_trace_message says where and what. */
+ * a truncated file: CORRUPTED, and vrp_trace_message says where and what. The
+ * events in front of a fault come first, with VRP_OK; the fault then stays.
+ * The events of one call stand on consecutive lines, which end with
+ * vrp_trace_line. */
 VRP_API VRP_NODISCARD vrp_status vrp_trace_read(vrp_trace_reader *reader, vrp_trace_event *events,
                                                 size_t capacity, size_t *out_count);
 VRP_API const char *vrp_trace_message(const vrp_trace_reader *reader);
@@ -71,7 +74,9 @@ VRP_API void vrp_trace_close(vrp_trace_reader *reader);
 typedef struct vrp_trace_writer vrp_trace_writer;
 
 /* Writes the compact binary format. Errors: INVALID_ARGUMENT (the file cannot
- * be made), OUT_OF_HOST_MEMORY. */
+ * be made; an event is out of range or earlier than the one before: then
+ * nothing of the call is written), OUT_OF_HOST_MEMORY, INTERNAL (the disk is
+ * full; vrp_trace_writer_close still has to be called). */
 VRP_API VRP_NODISCARD vrp_status vrp_trace_writer_open(const char *path,
                                                        vrp_trace_writer **out_writer);
 VRP_API VRP_NODISCARD vrp_status vrp_trace_write(vrp_trace_writer *writer,

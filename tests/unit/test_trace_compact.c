@@ -152,11 +152,10 @@ static void a_changed_byte_is_noticed_wherever_it_is(void **state) {
     size_t count = 0;
     unsigned char *bytes = small_file(&file, &count);
     for (size_t at = 0; at < count; at++) {
-        for (unsigned bit = 0; bit < 8; bit += 3) {
-            bytes[at] ^= (unsigned char)(1u << bit);
-            assert_error(&file, bytes, count);
-            bytes[at] ^= (unsigned char)(1u << bit);
-        }
+        unsigned char flip = (unsigned char)(1u << at % 8);
+        bytes[at] ^= flip;
+        assert_error(&file, bytes, count);
+        bytes[at] ^= flip;
     }
     bytes[count] = 0;
     assert_error(&file, bytes, count + 1); /* there is room for one byte more */
@@ -219,7 +218,7 @@ static void hostile_columns_do_no_harm(void **state) {
         ZSTD_decompress(raw, sizeof raw, block + VRPI_BLOCK_HEAD_BYTES, vrpi_get32(block + 9));
     assert_false(ZSTD_isError(raw_bytes));
     uint64_t seed = 5;
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 1000; i++) {
         unsigned char changed[4096];
         memcpy(changed, raw, raw_bytes);
         size_t length = raw_bytes;

@@ -111,23 +111,25 @@ static void run_of(vrpt *t, uint64_t scale) {
 
 static void case_061_one_long_request_is_forgotten_within_an_interval(void **state) {
     const uint64_t threshold = 64 * VRPT_MIB;
+    /* between two looks a run may take a segment of its own */
+    const uint64_t segment = vrpt_now.backing == VRP_BACKING_MALLOC ? 160 * VRPT_MIB : 0;
     vrpt t;
     (void)state;
     open_pool(&t, &hoarding);
     vrp_optimizer *optimizer = make_classic(&t, threshold, VRP_OPTIMIZER_INTERVAL, 0);
     (void)take(&t, 32 * VRPT_MIB);
     for (int i = 0; i < 100; i++) {
-        run_of(&t, 1);
+        run_of(&t, 2);
         (void)step(optimizer);
     }
     const uint64_t small = reserved(&t);
-    run_of(&t, 20);
-    assert_true(reserved(&t) >= small + 100 * VRPT_MIB);
+    run_of(&t, 60);
+    assert_true(reserved(&t) >= small + 400 * VRPT_MIB);
     for (int i = 0; i < 100; i++) {
         (void)step(optimizer);
-        run_of(&t, 1);
+        run_of(&t, 2);
         if (i >= 5)
-            assert_true(reserved(&t) <= small + threshold);
+            assert_true(reserved(&t) <= small + threshold + segment);
     }
     vrp_optimizer_destroy(optimizer);
     close_pool(&t);

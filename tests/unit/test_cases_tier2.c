@@ -210,7 +210,7 @@ static void case_049_memory_of_all_streams_is_one_when_work_is_done(void **state
         vrpt t;
         vrp_stream on[9];
         vrp_devptr ptrs[8];
-        const uint64_t whole = 256 * VRPT_MIB;
+        const uint64_t whole = streams == 2 ? 64 * VRPT_MIB : 256 * VRPT_MIB;
         const vrpt_options options = {.completion = VRP_SIM_MANUAL, .pool.limit_bytes = whole};
         open_pool(&t, &options);
         for (uint64_t i = 0; i <= streams; i++)

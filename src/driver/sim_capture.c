@@ -47,7 +47,7 @@ vrp_status vrpi_sim_capture_guard_all(vrp_sim *sim, int library) {
 
 vrp_status vrpi_sim_stream_is_capturing(void *ctx, vrp_stream stream, int *out_capturing) {
     vrp_sim *sim = ((vrpi_sim_device *)ctx)->sim;
-    vrpi_sim_stream *found;
+    vrpi_sim_stream *found = NULL;
     vrp_status status;
     VRPI_TRY(vrpi_sim_enter(sim, VRP_SIM_CALL_STREAM_IS_CAPTURING, stream));
     status = vrpi_sim_stream_find(sim, stream, &found);
@@ -57,7 +57,7 @@ vrp_status vrpi_sim_stream_is_capturing(void *ctx, vrp_stream stream, int *out_c
 }
 
 vrp_status vrp_sim_capture_begin(vrp_sim *sim, vrp_stream stream, int32_t mode) {
-    vrpi_sim_stream *found;
+    vrpi_sim_stream *found = NULL;
     vrp_status status;
     if (sim == NULL || mode < VRP_SIM_CAPTURE_GLOBAL || mode > VRP_SIM_CAPTURE_RELAXED)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "capture_begin: no machine or no such mode");
@@ -72,7 +72,7 @@ vrp_status vrp_sim_capture_begin(vrp_sim *sim, vrp_stream stream, int32_t mode) 
 }
 
 vrp_status vrp_sim_capture_end(vrp_sim *sim, vrp_stream stream, int *out_intact) {
-    vrpi_sim_stream *found;
+    vrpi_sim_stream *found = NULL;
     vrp_status status;
     if (sim == NULL || out_intact == NULL)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "capture_end: NULL");

@@ -48,7 +48,7 @@ static vrp_status cover(vrp_sim *sim, vrpi_sim_record *record, vrpi_sim_stream *
 
 vrp_status vrpi_sim_record_new(vrp_sim *sim, vrpi_sim_stream *stream,
                                vrpi_sim_record **out_record) {
-    vrpi_sim_record *record;
+    vrpi_sim_record *record = NULL;
     vrp_status status;
     VRPI_TRY(vrpi_sim_operation(sim, stream));
     VRPI_TRY(record_alloc(sim, &record));
@@ -65,7 +65,7 @@ vrp_status vrpi_sim_record_new(vrp_sim *sim, vrpi_sim_stream *stream,
 }
 
 static vrp_status record_all(vrp_sim *sim, vrpi_sim_record **out_record) {
-    vrpi_sim_record *record;
+    vrpi_sim_record *record = NULL;
     vrp_status status;
     VRPI_TRY(record_alloc(sim, &record));
     status = vrpi_sim_detects(sim) ? vrpi_sim_clock_join(&record->clock, &sim->gone_clock) : VRP_OK;
@@ -139,7 +139,7 @@ vrp_status vrpi_sim_event_create(void *ctx, vrp_event *out_event) {
 
 vrp_status vrpi_sim_event_destroy(void *ctx, vrp_event event) {
     vrp_sim *sim = ((vrpi_sim_device *)ctx)->sim;
-    vrpi_sim_event *found;
+    vrpi_sim_event *found = NULL;
     vrp_status status;
     VRPI_TRY(vrpi_sim_enter(sim, VRP_SIM_CALL_EVENT_DESTROY, event));
     status = find(sim, event, &found);
@@ -161,9 +161,9 @@ static void replace_record(vrpi_sim_event *event, vrpi_sim_record *record) {
 }
 
 static vrp_status record_locked(vrp_sim *sim, vrp_event event, vrp_stream handle) {
-    vrpi_sim_event *found;
-    vrpi_sim_stream *stream;
-    vrpi_sim_record *record;
+    vrpi_sim_event *found = NULL;
+    vrpi_sim_stream *stream = NULL;
+    vrpi_sim_record *record = NULL;
     VRPI_TRY(find(sim, event, &found));
     VRPI_TRY(vrpi_sim_stream_find(sim, handle, &stream));
     VRPI_TRY(vrpi_sim_capture_guard(sim, stream, VRPI_SIM_NATIVE_CAPTURE_UNSUPPORTED, 1));
@@ -180,8 +180,8 @@ vrp_status vrpi_sim_event_record(void *ctx, vrp_event event, vrp_stream stream) 
 }
 
 static vrp_status context_record_locked(vrp_sim *sim, vrp_event event) {
-    vrpi_sim_event *found;
-    vrpi_sim_record *record;
+    vrpi_sim_event *found = NULL;
+    vrpi_sim_record *record = NULL;
     VRPI_TRY(find(sim, event, &found));
     VRPI_TRY(vrpi_sim_capture_guard_all(sim, 1));
     VRPI_TRY(record_all(sim, &record));
@@ -197,7 +197,7 @@ vrp_status vrpi_sim_context_record(void *ctx, vrp_event event) {
 }
 
 static vrp_status query_locked(vrp_sim *sim, vrp_event event, int *out_done) {
-    vrpi_sim_event *found;
+    vrpi_sim_event *found = NULL;
     VRPI_TRY(find(sim, event, &found));
     if (found->record == NULL) {
         *out_done = 1;
@@ -220,7 +220,7 @@ vrp_status vrpi_sim_event_query(void *ctx, vrp_event event, int *out_done) {
 }
 
 static vrp_status event_sync_locked(vrp_sim *sim, vrp_event event) {
-    vrpi_sim_event *found;
+    vrpi_sim_event *found = NULL;
     VRPI_TRY(find(sim, event, &found));
     if (found->record == NULL)
         return VRP_OK;
@@ -251,8 +251,8 @@ vrp_status vrpi_sim_synchronize(void *ctx) {
 }
 
 static vrp_status stream_wait_locked(vrp_sim *sim, vrp_stream handle, vrp_event event) {
-    vrpi_sim_event *found;
-    vrpi_sim_stream *stream;
+    vrpi_sim_event *found = NULL;
+    vrpi_sim_stream *stream = NULL;
     VRPI_TRY(find(sim, event, &found));
     VRPI_TRY(vrpi_sim_stream_find(sim, handle, &stream));
     VRPI_TRY(vrpi_sim_capture_guard(sim, stream, VRPI_SIM_NATIVE_CAPTURE_ISOLATION, 1));

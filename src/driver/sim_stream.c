@@ -165,7 +165,7 @@ static int take_slot(vrp_sim *sim, uint32_t *out_slot) {
 }
 
 vrp_status vrp_sim_stream_create(vrp_sim *sim, uint32_t flags, vrp_stream *out_stream) {
-    vrpi_sim_stream *stream;
+    vrpi_sim_stream *stream = NULL;
     vrp_status status;
     uint32_t slot = 0;
     if (sim == NULL || out_stream == NULL || (flags & ~VRP_SIM_STREAM_NON_BLOCKING) != 0)
@@ -189,7 +189,7 @@ vrp_status vrp_sim_stream_create(vrp_sim *sim, uint32_t flags, vrp_stream *out_s
 }
 
 vrp_status vrp_sim_stream_destroy(vrp_sim *sim, vrp_stream handle) {
-    vrpi_sim_stream *stream;
+    vrpi_sim_stream *stream = NULL;
     vrp_status status;
     if (sim == NULL || handle < HANDLE_BASE)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "a default stream cannot be destroyed");
@@ -260,7 +260,7 @@ vrp_status vrpi_sim_work(vrp_sim *sim, vrpi_sim_stream *stream, uint64_t duratio
 
 static vrp_status launch_locked(vrp_sim *sim, vrp_stream handle, vrp_devptr ptr, uint64_t bytes,
                                 uint64_t duration_ns) {
-    vrpi_sim_stream *stream;
+    vrpi_sim_stream *stream = NULL;
     VRPI_TRY(vrpi_sim_stream_find(sim, handle, &stream));
     if (stream->capture == VRPI_SIM_CAPTURE_ACTIVE)
         return VRP_OK; /* becomes part of a graph: nothing runs */
@@ -284,7 +284,7 @@ vrp_status vrp_sim_launch(vrp_sim *sim, vrp_stream stream, vrp_devptr ptr, uint6
 /* The end of a use is a piece of work; its beginning is only an instant. */
 static vrp_status use_locked(vrp_sim *sim, vrp_stream handle, vrp_devptr ptr, uint64_t bytes,
                              vrpi_sim_use_kind kind) {
-    vrpi_sim_stream *stream;
+    vrpi_sim_stream *stream = NULL;
     VRPI_TRY(vrpi_sim_stream_find(sim, handle, &stream));
     if (stream->capture != VRPI_SIM_CAPTURE_NONE) {
         /* Nothing runs, but the block is in use from here on. */
@@ -324,7 +324,7 @@ static vrp_status copy_locked(vrpi_sim_device *device, vrp_devptr dst, vrp_devpt
                               uint64_t bytes, vrp_stream handle) {
     vrp_sim *sim = device->sim;
     vrp_devptr ends[2] = {dst, src};
-    vrpi_sim_stream *stream;
+    vrpi_sim_stream *stream = NULL;
     VRPI_TRY(vrpi_sim_stream_find(sim, handle, &stream));
     VRPI_TRY(vrpi_sim_capture_guard(sim, stream, VRPI_SIM_NATIVE_CAPTURE_UNSUPPORTED, 1));
     for (int i = 0; i < 2; i++) {
@@ -357,7 +357,7 @@ vrp_status vrpi_sim_copy_async(void *ctx, vrp_devptr dst, vrp_devptr src, uint64
 
 vrp_status vrpi_sim_stream_id(void *ctx, vrp_stream stream, uint64_t *out_id) {
     vrpi_sim_device *device = ctx;
-    vrpi_sim_stream *found;
+    vrpi_sim_stream *found = NULL;
     vrp_status status;
     VRPI_TRY(vrpi_sim_enter(device->sim, VRP_SIM_CALL_STREAM_ID, stream));
     status = vrpi_sim_stream_find(device->sim, stream, &found);
@@ -367,7 +367,7 @@ vrp_status vrpi_sim_stream_id(void *ctx, vrp_stream stream, uint64_t *out_id) {
 }
 
 static vrp_status synchronize_locked(vrp_sim *sim, vrp_stream handle) {
-    vrpi_sim_stream *stream;
+    vrpi_sim_stream *stream = NULL;
     VRPI_TRY(vrpi_sim_stream_find(sim, handle, &stream));
     VRPI_TRY(vrpi_sim_capture_guard(sim, stream, VRPI_SIM_NATIVE_CAPTURE_UNSUPPORTED, 0));
     VRPI_TRY(vrpi_sim_operation(sim, stream));
@@ -386,9 +386,9 @@ vrp_status vrp_sim_stream_synchronize(vrp_sim *sim, vrp_stream stream) {
 }
 
 static vrp_status wait_locked(vrp_sim *sim, vrp_stream waiter, vrp_stream awaited) {
-    vrpi_sim_stream *later;
-    vrpi_sim_stream *earlier;
-    vrpi_sim_record *record;
+    vrpi_sim_stream *later = NULL;
+    vrpi_sim_stream *earlier = NULL;
+    vrpi_sim_record *record = NULL;
     vrp_status status;
     VRPI_TRY(vrpi_sim_stream_find(sim, waiter, &later));
     VRPI_TRY(vrpi_sim_stream_find(sim, awaited, &earlier));

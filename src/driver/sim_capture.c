@@ -45,6 +45,17 @@ vrp_status vrpi_sim_capture_guard_all(vrp_sim *sim, int library) {
     return ended ? refuse(VRPI_SIM_NATIVE_CAPTURE_UNSUPPORTED) : VRP_OK;
 }
 
+/* The legacy stream answers for the captures that work on it would end. */
+static int is_capturing(const vrp_sim *sim, const vrpi_sim_stream *stream) {
+    if (stream != sim->legacy)
+        return stream->capture != VRPI_SIM_CAPTURE_NONE;
+    for (uint32_t i = 0; i < sim->stream_count; i++)
+        if (sim->streams[i]->capture == VRPI_SIM_CAPTURE_ACTIVE &&
+            vrpi_sim_stream_blocking(sim->streams[i]))
+            return 1;
+    return 0;
+}
+
 vrp_status vrpi_sim_stream_is_capturing(void *ctx, vrp_stream stream, int *out_capturing) {
     vrp_sim *sim = ((vrpi_sim_device *)ctx)->sim;
     vrpi_sim_stream *found = NULL;
@@ -52,7 +63,7 @@ vrp_status vrpi_sim_stream_is_capturing(void *ctx, vrp_stream stream, int *out_c
     VRPI_TRY(vrpi_sim_enter(sim, VRP_SIM_CALL_STREAM_IS_CAPTURING, stream));
     status = vrpi_sim_stream_find(sim, stream, &found);
     if (status == VRP_OK)
-        *out_capturing = found->capture != VRPI_SIM_CAPTURE_NONE;
+        *out_capturing = is_capturing(sim, found);
     return vrpi_sim_leave(sim, status, vrp_sim_price_ns(VRP_SIM_CALL_STREAM_IS_CAPTURING, 0));
 }
 

@@ -335,7 +335,10 @@ static void capture_ends_when_something_touches_it(void **state) {
     for (int how = 0; how < 6; how++) {
         vrp_status status = VRP_OK;
         int native = how == 1 ? 905 : how == 2 ? 906 : 900;
+        int legacy = -1;
         VRPT_OK(vrp_sim_capture_begin(m.sim, s, VRP_SIM_CAPTURE_RELAXED));
+        VRPT_OK(m.ops->stream_is_capturing(m.ctx, VRP_STREAM_LEGACY, &legacy));
+        assert_int_equal(legacy, 1);
         if (how == 0)
             status = m.ops->event_record(m.ctx, e, s);
         else if (how == 1)

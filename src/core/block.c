@@ -435,14 +435,15 @@ static uint64_t segment_bytes(const vrpi_pool *core, const vrpi_space *space, ui
         atomic_load_explicit(&core->knob[VRP_KNOB_SEGMENT_BYTES], memory_order_relaxed);
     uint64_t split =
         atomic_load_explicit(&core->knob[VRP_KNOB_SPLIT_LIMIT_BYTES], memory_order_relaxed);
-    int loading = space->freed_bytes < space->taken_bytes / 32;
-    uint64_t want = space->taken_bytes / 8; /* a program that needs little takes little */
-    if (want > least * 32)
-        want = least * 32; /* what is only filled leaves no holes: few, large ones */
+    /* What is only filled leaves no holes: few, large ones. But never more at
+     * once than a sixteenth of what is there. */
+    int loading = space->freed_bytes * 32 <= space->taken_bytes;
+    uint64_t most = least * (loading ? 32 : 4);
+    uint64_t want = atomic_load_explicit(&core->reserved, memory_order_relaxed) / 16;
+    if (want > most)
+        want = most;
     if (want < least)
         want = least;
-    if (!loading)
-        want = least * 4;
     if (split != 0 && want > split)
         want = split; /* or the request itself could not have it */
     if (split != 0)

@@ -77,7 +77,7 @@ int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream) {
     vrp_event event;
     vrp_status status;
     uint64_t seq;
-    int whole;
+    int whole, capturing;
     if (stream->covered >= stream->seq)
         return 1;
     if (!may_record(core, t, stream))
@@ -99,10 +99,12 @@ int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream) {
      * One that comes while the lock is dropped has a larger stamp. */
     seq = stream->seq;
     whole = stream->forgotten;
+    capturing = core->capturing_count > 0;
     vrpi_mutex_unlock(&core->lock);
     if (!whole && gone_unsaid(core, stream))
         whole = 1;
-    status = whole && core->ops->context_record == NULL ? VRP_UNAVAILABLE
+    /* not on the whole context while a stream of it captures */
+    status = whole && (core->ops->context_record == NULL || capturing) ? VRP_UNAVAILABLE
              : whole ? core->ops->context_record(core->ctx, event)
                      : core->ops->event_record(core->ctx, event, stream->handle);
     vrpi_mutex_lock(&core->lock);

@@ -231,6 +231,9 @@ void vrpi_arena_forget(vrpi_pool *core, vrpi_arena *arena) {
 
 vrp_status vrpi_arena_release(vrpi_pool *core, vrpi_arena *arena) {
     vrp_status status = VRP_OK;
+    for (uint32_t i = 0; i < core->orphan_count; i++)
+        if (core->orphans[i].addr - arena->base < arena->bytes)
+            return vrpi_fail(VRP_INTERNAL, "a mapping could not be undone");
     arena->closing = 1;
     if (arena->space != NULL)
         vrpi_arena_detach(core, arena);

@@ -329,8 +329,7 @@ static void conclude(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t
             e->live = 1;
         }
     }
-    if (created > 0)
-        vrpi_reserved_commit(core, created);
+    vrpi_reserved_commit(core, created); /* also what the driver would not take back */
 }
 
 /* GAP_RULE_LIMIT, at a growth: down to the limit, with room for what the block
@@ -360,6 +359,7 @@ vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, 
     vrp_status status = VRP_OK;
     if (cap < core->granularity)
         cap = core->granularity;
+    vrpi_orphans_retry(core); /* what still stands there may be in the way */
     if (knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT &&
         core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES)) {
         (void)vrpi_record_idle(core, request->thread);

@@ -153,7 +153,7 @@ static vrp_status check_arena(vrpi_pool *core, const vrpi_arena *a, recount *r) 
 }
 
 static vrp_status check_trees(vrpi_pool *core, recount *r) {
-    uint64_t in_trees = 0, ghosts = 0, orphans = 0;
+    uint64_t in_trees = 0, ghosts = 0;
     for (const vrpi_stream *s = core->streams; s != NULL; s = s->next) {
         HOLDS(s->completed <= s->seq && s->covered <= s->seq, "a stream is ahead of itself",
               s->handle)
@@ -171,9 +171,8 @@ static vrp_status check_trees(vrpi_pool *core, recount *r) {
         ghosts++;
     HOLDS(ghosts == core->ghost_count && ghosts == r->ghosts, "old mappings are counted wrong",
           ghosts)
-    for (uint32_t i = 0; i < core->orphan_count; i++)
-        orphans += core->orphans[i].bytes;
-    HOLDS(r->reserved + orphans == atomic_load_explicit(&core->reserved, memory_order_relaxed) ||
+    HOLDS(r->reserved + vrpi_orphan_bytes(core) ==
+                  atomic_load_explicit(&core->reserved, memory_order_relaxed) ||
               core->threads_busy,
           "reserved is not the sum of the extents", r->reserved)
     HOLDS(r->extents == core->extent_count, "extents are counted wrong", r->extents)

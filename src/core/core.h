@@ -291,7 +291,8 @@ typedef struct vrpi_scope {
 
 enum { VRPI_OPEN = 1, VRPI_CLOSING = 2, VRPI_CLOSED = 3 };
 
-/* A handle that could not be released, still mapped at addr unless that is 0. */
+/* A handle that could not be released (0: none, only a mapping is left), still
+ * mapped at addr unless that is 0. `bytes` are reserved if there is a handle. */
 typedef struct vrpi_orphan {
     vrp_handle handle;
     uint64_t bytes, addr;
@@ -532,6 +533,7 @@ vrp_status vrpi_extent_move(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *ar
                                                      before `stream` */
 void vrpi_ghosts_poll(vrpi_pool *core);
 void vrpi_orphans_retry(vrpi_pool *core);
+uint64_t vrpi_orphan_bytes(const vrpi_pool *core); /* reserved and held by nobody */
 /* malloc backing: a new segment is an arena of one extent. */
 vrp_status vrpi_segment_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out);
 vrp_status vrpi_segment_release(vrpi_pool *core, vrpi_extent *extent);

@@ -148,7 +148,7 @@ void vrpi_orphans_retry(vrpi_pool *core) {
         vrpi_mutex_unlock(&core->lock);
         if (o.addr != 0 && (status = core->ops->unmap(core->ctx, o.addr, o.bytes)) == VRP_OK)
             o.addr = 0;
-        if (status == VRP_OK)
+        if (status == VRP_OK && o.handle != 0)
             status = core->ops->handle_release(core->ctx, o.handle);
         vrpi_mutex_lock(&core->lock);
         if (status != VRP_OK) {
@@ -156,9 +156,19 @@ void vrpi_orphans_retry(vrpi_pool *core) {
             orphan_keep(core, o.handle, o.bytes, o.addr);
             return;
         }
-        vrpi_reserved_sub(core, o.bytes);
-        core->trimmed_bytes += o.bytes;
+        if (o.handle != 0) {
+            vrpi_reserved_sub(core, o.bytes);
+            core->trimmed_bytes += o.bytes;
+        }
     }
+}
+
+uint64_t vrpi_orphan_bytes(const vrpi_pool *core) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < core->orphan_count; i++)
+        if (core->orphans[i].handle != 0)
+            bytes += core->orphans[i].bytes;
+    return bytes;
 }
 
 /* The granules are claimed by the caller; the new extent is in use by one block. */
@@ -181,10 +191,12 @@ vrp_status vrpi_extent_create(vrpi_pool *core, vrpi_arena *arena, uint64_t addr,
     vrpi_mutex_lock(&core->lock);
     if (status != VRP_OK) {
         vrpi_driver_failed(core, status);
-        if (handle != 0)
+        if (handle != 0) {
             orphan_keep(core, handle, bytes, mapped);
-        else
+            vrpi_reserved_commit(core, 0); /* it stays reserved: the peak follows */
+        } else {
             vrpi_reserved_sub(core, bytes);
+        }
         vrpi_extent_node_free(core, extent);
         return status;
     }
@@ -298,6 +310,8 @@ static vrp_status move_early(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *a
     vrpi_block_node_free(core, spare[1]);
     if (status != VRP_OK) {
         vrpi_driver_failed(core, status);
+        if (mapped != 0)
+            orphan_keep(core, 0, bytes, mapped);
         vrpi_ghost_node_free(core, ghost);
         extent->state = VRPI_EXTENT_BACKED;
         vrpi_idle_add(core, extent);

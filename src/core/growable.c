@@ -385,6 +385,8 @@ static void arena_end(vrpi_pool *core, vrp_growable *b) {
     vrpi_arena *arena = b->arena, *head;
     vrpi_space *space = &b->stream->space[VRPI_CLASS_LARGE];
     if (arena->backed_bytes == 0) {
+        arena->klass = VRPI_CLASS_LARGE; /* a spare one, if the driver refuses */
+        arena->stream = NULL;
         (void)vrpi_arena_release(core, arena);
         return;
     }

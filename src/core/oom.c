@@ -116,8 +116,7 @@ void vrpi_gap_walk(vrpi_pool *core, vrp_gap *out, uint64_t *out_pinning_blocks) 
     }
     for (const vrpi_slab *s = core->slabs; s != NULL; s = s->all_next)
         live += gap_of_slab(s, out);
-    for (uint32_t i = 0; i < core->orphan_count; i++)
-        out->pending_bytes += core->orphans[i].bytes;
+    out->pending_bytes += vrpi_orphan_bytes(core);
     accounted = live + out->cached_bytes + out->pending_bytes + out->idle_bytes +
                 out->pinned_bytes + out->slack_bytes;
     /* Extents whose driver calls other threads are making just now. */
@@ -174,8 +173,7 @@ static int feasible(vrpi_pool *core, uint64_t bytes, uint64_t free_bytes) {
         if (b != NULL)
             reclaimable += b->bytes;
     }
-    for (uint32_t i = 0; i < core->orphan_count; i++)
-        reclaimable += core->orphans[i].bytes;
+    reclaimable += vrpi_orphan_bytes(core);
     if (limit != 0 &&
         (bytes > limit ||
          reserved - (reclaimable < reserved ? reclaimable : reserved) > limit - bytes))

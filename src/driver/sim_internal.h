@@ -197,7 +197,7 @@ struct vrp_sim {
     vrp_sim_completion completion;
     uint64_t granularity;
     uint64_t lag;
-    uint64_t drained_ticks; /* LAG: `ticks` at the last drain: what is idle completes at once */
+    uint64_t drained_ticks;     /* LAG: `ticks` at the last drain: what is idle completes at once */
     atomic_uint_fast64_t ticks; /* alone outside the lock: a replay counts millions */
 
     uint32_t device_count;

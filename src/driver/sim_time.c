@@ -171,6 +171,10 @@ void vrpi_sim_force_record(vrp_sim *sim, vrpi_sim_record *record) {
         if (record->stream != NULL && record->stream->forced < record->seq)
             record->stream->forced = record->seq;
         record->due = 0;
+        /* what it waited for on other streams was recorded before it */
+        for (uint32_t i = 0; i < sim->stream_count; i++)
+            if (sim->streams[i]->forced < record->seq)
+                sim->streams[i]->forced = record->seq;
     } else if (sim->completion == VRP_SIM_CLOCK && sim->now_ns < record->due) {
         sim->now_ns = record->due;
     }
@@ -182,7 +186,8 @@ void vrpi_sim_force_stream(vrp_sim *sim, vrpi_sim_stream *stream) {
             stream->target = stream->tail->seq;
         force_targets(sim);
     } else if (sim->completion == VRP_SIM_LAG) {
-        stream->forced = sim->seq;
+        for (uint32_t i = 0; i < sim->stream_count; i++)
+            sim->streams[i]->forced = sim->seq;
         stream->due = 0;
         stream->not_before = 0;
     } else if (sim->completion == VRP_SIM_CLOCK && sim->now_ns < stream->due) {

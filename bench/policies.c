@@ -18,7 +18,7 @@ static const policy policies[] = {
     {"classic", "threshold=1536MiB,interval=5"},
     {"classic, tight", "threshold=64MiB,interval=1"},
     {"keep", "threshold=64MiB,interval=1,keep=on"},
-    {"idle", "threshold=64MiB,interval=1,idle=on"},
+    {"idle", "threshold=1536MiB,interval=5,idle=on"},
     {"hysteresis", "threshold=64MiB,interval=1,hysteresis=on"},
     {"pressure", "threshold=64MiB,interval=1,pressure=on"},
 };

@@ -124,10 +124,12 @@ static int apply_alloc(bench_run *run, const vrp_trace_event *event) {
     }
     if (event->failed)
         return try_recorded_failure(run, event, stream);
+    if (!bench_seen_add(&run->ids, event->id, &there))
+        return there ? bench_fail_here(run, "id %" PRIu64 " is allocated twice", event->id)
+                     : bench_fail("no host memory for ids");
     bench_entry *entry = bench_table_add(&run->blocks, event->id, &there);
     if (entry == NULL)
-        return there ? bench_fail_here(run, "id %" PRIu64 " is allocated twice", event->id)
-                     : bench_fail("no host memory for live blocks");
+        return bench_fail("no host memory for live blocks");
     entry->bytes = event->bytes;
     entry->stream = stream;
     vrp_status status = vrp_alloc(run->pool, event->bytes, stream, &entry->value);
@@ -353,6 +355,7 @@ int bench_replay_run(const bench_options *options, bench_figures *out_figures) {
     }
     vrp_trace_close(run.reader);
     bench_table_free(&run.blocks);
+    bench_seen_free(&run.ids);
     bench_table_free(&run.streams);
     return code;
 }

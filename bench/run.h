@@ -6,6 +6,7 @@
 
 #include "device.h"
 #include "replay.h"
+#include "seen.h"
 #include "table.h"
 
 __extension__ typedef __int128 bench_wide;
@@ -18,6 +19,7 @@ typedef struct bench_run {
     vrp_optimizer *optimizer; /* NULL: off */
     vrp_trace_reader *reader;
     bench_table blocks;  /* live, by id */
+    bench_seen ids;      /* of all allocations so far */
     bench_table streams; /* handles, by number */
     uint32_t last_stream;
     vrp_stream last_handle;

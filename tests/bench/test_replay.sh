@@ -150,6 +150,11 @@ run 0 replay "$dir/ids.csv"
 # ---- Malformed traces: status 1, file, line, reason ---------------------------------
 printf '%s\na,1,512,0,0\na,2,512,0,0\na,1,512,0,0\n' "$head" >"$dir/twice.csv"
 run 1 replay "$dir/twice.csv"; says "twice.csv:4: id 1 is allocated twice"
+printf '%s\na,1,512,0,0\nf,1,0\na,1,512,0,0\n' "$head" >"$dir/again.csv"
+run 1 replay "$dir/again.csv"; says "again.csv:4: id 1 is allocated twice"
+far=18446744073709551615
+printf '%s\na,%s,512,0,0\nf,%s,0\na,%s,512,0,0\n' "$head" $far $far $far >"$dir/far_again.csv"
+run 1 replay "$dir/far_again.csv"; says "far_again.csv:4: id $far is allocated twice"
 printf '%s\n# a comment\na,1,512,0,0\nm,turn,0\nf,9,0\n' "$head" >"$dir/unknown.csv"
 run 1 replay "$dir/unknown.csv"; says "unknown.csv:5: id 9 is freed but not allocated"
 printf '%s\na,1,512,0,0\nf,1,0\nf,1,0\n' "$head" >"$dir/double.csv"

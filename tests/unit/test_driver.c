@@ -357,6 +357,8 @@ static void drivers_are_opened_by_name(void **state) {
     for (size_t i = 0; i < VRPT_COUNT(good); i++) {
         vrp_driver *driver = NULL;
         vrp_device_info info = {.struct_size = sizeof info};
+        if (VRPT_TSAN && good[i].bytes > 139 * VRPT_GIB)
+            continue; /* no address space is left for it */
         VRPT_OK(vrp_driver_open(good[i].name, &driver));
         VRPT_OK(vrp_driver_info_get(driver, &info));
         assert_int_equal(info.total_bytes, good[i].bytes);

@@ -335,7 +335,8 @@ vrpi_arena *vrpi_arena_at(const vrpi_pool *core, uint64_t addr) {
     return NULL;
 }
 
-void vrpi_block_free(vrpi_pool *core, vrpi_block *block, uint64_t stamp) {
+/* One block in use goes out of use; what is left of it is a node in the list. */
+static void retire_block(vrpi_pool *core, vrpi_block *block, uint64_t stamp) {
     vrpi_arena *arena = block->arena;
     if (arena->space != NULL) {
         arena->space->freed_bytes += block->bytes;
@@ -344,8 +345,33 @@ void vrpi_block_free(vrpi_pool *core, vrpi_block *block, uint64_t stamp) {
     vrpi_extent_unuse(core, arena, block->addr, block->bytes, arena->stream, stamp);
     vrpi_map_set(core, block->addr, block->slab != NULL ? block->bytes : VRPI_UNIT, NULL);
     arena->used_blocks--;
-    vrpi_block_merge(core, block);
+}
+
+void vrpi_block_free_run(vrpi_pool *core, vrpi_block *first, const vrpi_block *last,
+                         uint64_t stamp) {
+    vrpi_arena *arena = first->arena;
+    uint64_t bytes = 0;
+    for (vrpi_block *b = first, *next;; b = next) {
+        int ends = b == last;
+        next = b->next;
+        bytes += b->bytes;
+        retire_block(core, b, stamp);
+        if (b != first) {
+            unlink_block(b);
+            vrpi_block_node_free(core, b);
+        }
+        if (ends)
+            break;
+    }
+    if (bytes != first->bytes)
+        vrpi_arena_cover(core, arena, first, first->addr, first->addr + bytes);
+    first->bytes = bytes;
+    vrpi_block_merge(core, first);
     vrpi_arena_shrink(core, arena);
+}
+
+void vrpi_block_free(vrpi_pool *core, vrpi_block *block, uint64_t stamp) {
+    vrpi_block_free_run(core, block, block, stamp);
 }
 
 void vrpi_block_cut(vrpi_pool *core, vrpi_block *block, uint64_t bytes, uint64_t stamp) {

@@ -567,6 +567,9 @@ vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream 
                             uint8_t klass, uint64_t size, uint64_t alignment, vrpi_block **out);
 /* A block in use becomes free for its stream; its last use has that stamp. */
 void vrpi_block_free(vrpi_pool *core, vrpi_block *block, uint64_t stamp);
+/* The same for neighbours first .. last of one arena, merged once. */
+void vrpi_block_free_run(vrpi_pool *core, vrpi_block *first, const vrpi_block *last,
+                         uint64_t stamp);
 /* Cuts [addr, addr + bytes) out of a free block, as a block in use. Takes up to
  * two nodes. */
 vrpi_block *vrpi_block_carve(vrpi_pool *core, vrpi_block *block, uint64_t addr, uint64_t bytes);

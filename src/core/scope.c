@@ -101,16 +101,31 @@ static void free_slots(vrpi_pool *core, vrpi_thread *t, vrpi_slab *slab, uint32_
     }
 }
 
+/* Live, of the scope, and of no other stream's concern. */
+static int plain_match(const vrpi_block *b, uint32_t scope) {
+    return b != NULL && b->state == VRPI_LIVE && (scope == 0 || b->scope == scope) &&
+           b->uses == NULL;
+}
+
 static void free_blocks(vrpi_pool *core, vrpi_thread *t, vrpi_arena *arena, uint32_t scope,
                         freed *f) {
     for (vrpi_block *b = arena->first; b != NULL;) {
         uint64_t addr = b->addr;
+        vrpi_block *last = b;
         if (b->state != VRPI_LIVE || (scope != 0 && b->scope != scope)) {
             b = b->next;
             continue;
         }
         note(f, b->tag, b->requested, b->bytes);
-        vrpi_free_live(core, t, b, addr, NULL, 0);
+        if (b->uses != NULL) {
+            vrpi_free_live(core, t, b, addr, NULL, 0);
+        } else {
+            while (plain_match(last->next, scope)) { /* neighbours go in one piece */
+                last = last->next;
+                note(f, last->tag, last->requested, last->bytes);
+            }
+            vrpi_block_free_run(core, b, last, vrpi_stamp(arena->stream));
+        }
         b = vrpi_block_at(core, arena, addr); /* it may have merged or gone with the tail */
         if (b != NULL)
             b = b->next;

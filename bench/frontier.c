@@ -75,6 +75,7 @@ static int one_row(FILE *out, const bench_options *base, const setting *set) {
         set->knob != NULL ? set->knob : "", figures.peak_gap_bytes, figures.mean_gap_bytes,
         figures.driver_time_ns / 1000000, figures.driver_time_ns / 1000 % 1000,
         figures.cross_stream_waits);
+    (void)fflush(out); /* a long run can be watched */
     return BENCH_OK;
 }
 

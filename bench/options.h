@@ -40,7 +40,6 @@ typedef struct bench_options {
     uint64_t repeat;
     uint64_t check_points; /* how often to empty the cache and recount; 0: never */
     const char *json;      /* a file, "-", or NULL */
-    int quiet;             /* no progress bar */
 } bench_options;
 
 void bench_options_init(bench_options *options);

@@ -4,6 +4,7 @@
 gap and one for the mean gap, each against driver time, both axes logarithmic,
 one colour a trace, one mark a gap rule. Needs Python's standard library only.
 
+    build/release/bench/vrampool-bench frontier bench/traces/*.vrpt --csv frontier.csv
     python3 bench/plot_frontier.py frontier.csv docs/frontier.svg
 """
 
@@ -117,7 +118,8 @@ class Panel:
         for trace, colour in colours.items():
             line = " ".join("%.1f,%.1f" % self.place(r) for r in self.best(trace))
             yield f'<polyline points="{line}" fill="none" stroke="{colour}" class="front"/>'
-        for row in self.rows:
+        # The defaults last: they stay visible where a knob made no difference.
+        for row in sorted(self.rows, key=lambda r: not r["knobs"]):
             x, y = self.place(row)
             yield mark(row["rule"], x, y, colours[row["trace"]], bool(row["knobs"]),
                        f"{label(row)}: {row['ms']:.1f} ms, {row[self.key]:.1f} MiB")

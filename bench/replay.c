@@ -45,9 +45,16 @@ uint64_t bench_line_of(const char *path, uint64_t index) {
     return line;
 }
 
+/* So that a message does not begin behind the bar. */
+static void clear_bar(const bench_run *run) {
+    if (run->shows_bar && run->shown_ns != 0)
+        (void)fputs("\r\033[K", stderr);
+}
+
 int bench_fail_here(const bench_run *run, const char *format, ...) {
     char text[256];
     va_list list;
+    clear_bar(run);
     va_start(list, format);
     (void)vsnprintf(text, sizeof text, format, list);
     va_end(list);
@@ -196,22 +203,17 @@ static inline int apply(bench_run *run, const vrp_trace_event *event) {
 
 /* ---- All lines ------------------------------------------------------------------ */
 
-static void show_progress(bench_run *run, int done) {
-    uint64_t now = bench_clock_ns();
+static void show_progress(bench_run *run) {
     char bar[BAR_COLUMNS + 1];
-    if (run->options->quiet || !isatty(STDERR_FILENO))
+    if (!run->shows_bar)
         return;
-    if (done) {
-        (void)fprintf(stderr, "\r\033[K");
-        return;
-    }
+    uint64_t now = bench_clock_ns();
     if (now - run->shown_ns < bar_every_ns)
         return;
     run->shown_ns = now;
     double part = vrp_trace_progress(run->reader);
-    int full = (int)(part * BAR_COLUMNS);
     memset(bar, ' ', BAR_COLUMNS);
-    memset(bar, '=', (size_t)full);
+    memset(bar, '=', (size_t)(part * BAR_COLUMNS));
     bar[BAR_COLUMNS] = '\0';
     (void)fprintf(stderr, "\r[%s] %3d %%  %" PRIu64 " events", bar, (int)(part * 100), run->events);
     (void)fflush(stderr);
@@ -221,15 +223,17 @@ static int apply_all(bench_run *run) {
     static vrp_trace_event batch[BATCH];
     size_t count = 0;
     do {
-        if (vrp_trace_read(run->reader, batch, BATCH, &count) != VRP_OK)
+        if (vrp_trace_read(run->reader, batch, BATCH, &count) != VRP_OK) {
+            clear_bar(run);
             return bench_fail("%s", vrp_trace_message(run->reader));
+        }
         for (size_t i = 0; i < count; i++) {
             int code = apply(run, &batch[i]);
             if (code != BENCH_OK)
                 return code;
             run->index++;
         }
-        show_progress(run, 0);
+        show_progress(run);
     } while (count > 0);
     return BENCH_OK;
 }
@@ -238,11 +242,12 @@ static int timed(bench_run *run) {
     uint64_t decompress = vrp_trace_decompress_wall_ns(run->reader);
     uint64_t began = bench_clock_ns();
     int code = apply_all(run);
+    if (code == BENCH_OK)
+        clear_bar(run);
     uint64_t wall = bench_clock_ns() - began;
     decompress = vrp_trace_decompress_wall_ns(run->reader) - decompress;
     run->figures->decompress_ns = decompress;
     run->figures->wall_ns = wall > decompress ? wall - decompress : 0;
-    show_progress(run, 1);
     return code;
 }
 
@@ -338,6 +343,7 @@ int bench_replay_run(const bench_options *options, bench_figures *out_figures) {
     out_figures->at_end.struct_size = (uint32_t)sizeof out_figures->at_end;
     run.options = options;
     run.figures = out_figures;
+    run.shows_bar = isatty(STDERR_FILENO);
     int code = plan_checks(&run);
     if (code == BENCH_OK)
         code = bench_trace_open(options->trace, &run.reader);

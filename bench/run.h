@@ -31,7 +31,8 @@ typedef struct bench_run {
     bench_wide gap_sum;
     uint64_t next_check, checks_done, check_events;
     uint64_t first_refused, first_recorded; /* index of the event + 1; 0: none */
-    uint64_t shown_ns;                      /* when the progress bar was drawn last */
+    int shows_bar;                          /* standard error is a terminal */
+    uint64_t shown_ns;                      /* when the progress bar was drawn last; 0: never */
 } bench_run;
 
 uint64_t bench_clock_ns(void);

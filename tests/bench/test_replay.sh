@@ -6,6 +6,7 @@
 set -uo pipefail
 bench=$1
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+[ -x "$bench" ] || { echo "no program at $bench"; exit 1; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 failed=0

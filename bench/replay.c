@@ -21,6 +21,7 @@ uint64_t bench_clock_ns(void) {
 
 int bench_trace_open(const char *path, vrp_trace_reader **out_reader) {
     char message[512] = "";
+    *out_reader = NULL;
     if (access(path, R_OK) != 0)
         return bench_usage("\"%s\" cannot be read", path);
     if (vrp_trace_open(path, message, sizeof message, out_reader) != VRP_OK)

@@ -13,9 +13,10 @@ static uint64_t range_bytes(const vrpi_pool *core, uint8_t klass, uint64_t bytes
     uint64_t g = core->granularity, total = core->device.total_bytes;
     uint64_t range = core->arena_bytes;
     if (range == 0) {
-        range = klass == VRPI_CLASS_LARGE || klass == VRPI_CLASS_WEIGHTS ? total * 2
-                : klass == VRPI_CLASS_MEDIUM                             ? total / 2
-                                                                         : total / 8;
+        range = klass == VRPI_CLASS_HUGE || klass == VRPI_CLASS_WEIGHTS ? total * 2
+                : klass == VRPI_CLASS_LARGE                             ? total
+                : klass == VRPI_CLASS_MEDIUM                            ? total / 4
+                                                                        : total / 8;
         if (range > core->device.address_bytes / 16)
             range = core->device.address_bytes / 16;
         if (range < g * 64)

@@ -118,21 +118,23 @@ void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t) {
 }
 
 /* Largest extent for a block. Handles are paid by the piece, but free bytes in
- * an extent that is partly in use are lost: so a fraction of the block, and
- * more while a space is only being filled (loading), when little is freed and
- * little can be pinned. */
+ * an extent that is partly in use are lost: so a fraction of the block. More
+ * while a space is only being filled (loading), when little is freed and little
+ * can be pinned; and more while reserved is well below its maximum, since only
+ * what is pinned at the maximum sets a new one. */
 static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint64_t size) {
-    uint64_t cap;
+    uint64_t large = knob(core, VRP_KNOB_EXTENT_LARGE_BYTES);
+    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t cap = size / 16;
     if (arena->klass == VRPI_CLASS_WEIGHTS)
         return knob(core, VRP_KNOB_EXTENT_WEIGHTS_BYTES);
     if (arena->klass == VRPI_CLASS_SLAB || arena->klass == VRPI_CLASS_SMALL)
         return knob(core, VRP_KNOB_EXTENT_SMALL_BYTES);
-    cap = size / 16;
-    if (cap > knob(core, VRP_KNOB_EXTENT_LARGE_BYTES))
-        cap = knob(core, VRP_KNOB_EXTENT_LARGE_BYTES);
     if (arena->space != NULL && arena->space->freed_bytes * 32 <= arena->space->taken_bytes)
-        cap = knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);
-    return cap;
+        return knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);
+    if (reserved + size + (core->high_water >> 8) <= core->high_water)
+        cap = size;
+    return cap < large ? cap : large;
 }
 
 /* 0: its work is done. 1: only `stream` may still use it. 2: another stream
@@ -354,7 +356,7 @@ static uint64_t growth_allowed(const vrpi_pool *core, uint64_t want) {
 
 vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, vrpi_stream *stream,
                      uint64_t addr, uint64_t bytes) {
-    uint64_t cap = extent_cap(core, arena, bytes) / core->granularity * core->granularity;
+    uint64_t cap = extent_cap(core, arena, bytes) & ~(core->granularity - 1);
     stretch s;
     vrp_status status = VRP_OK;
     if (cap < core->granularity)

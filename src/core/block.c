@@ -28,12 +28,13 @@ uint64_t vrpi_stamp(vrpi_stream *stream) {
 uint8_t vrpi_class_of(const vrpi_pool *core, uint64_t size, uint8_t tag) {
     /* Segments of the malloc backing are dear and never move: all sizes share them. */
     if (core->backing == VRP_BACKING_MALLOC)
-        return VRPI_CLASS_LARGE;
+        return VRPI_CLASS_HUGE;
     if (tag == VRP_TAG_WEIGHTS && size > VRPI_SMALL_MAX)
         return VRPI_CLASS_WEIGHTS;
-    return size <= UINT64_C(1048576)    ? VRPI_CLASS_SMALL
-           : size <= UINT64_C(33554432) ? VRPI_CLASS_MEDIUM
-                                        : VRPI_CLASS_LARGE;
+    return size <= UINT64_C(1) << 20    ? VRPI_CLASS_SMALL
+           : size <= UINT64_C(4) << 20  ? VRPI_CLASS_MEDIUM
+           : size <= UINT64_C(32) << 20 ? VRPI_CLASS_LARGE
+                                        : VRPI_CLASS_HUGE;
 }
 
 /* Eight buckets a doubling, from one cell. */
@@ -173,7 +174,7 @@ static int borrow(const vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uin
     uint64_t best_idle = UINT64_MAX, best_bytes = UINT64_MAX;
     if (life == 0 || life > SHORT_LIFE || klass == VRPI_CLASS_SLAB || klass == VRPI_CLASS_WEIGHTS)
         return 0;
-    for (int k = VRPI_CLASS_SMALL; k <= VRPI_CLASS_LARGE; k++) {
+    for (int k = VRPI_CLASS_SMALL; k <= VRPI_CLASS_HUGE; k++) {
         int left = LOOKS;
         vrpi_node *n = k == klass ? NULL : vrpi_treap_at_least(&stream->space[k].free, size, 0);
         for (; n != NULL && left-- > 0; n = vrpi_treap_next(n))

@@ -62,11 +62,12 @@ typedef struct vrpi_thread vrpi_thread;
 enum {
     VRPI_CLASS_SLAB = 0,
     VRPI_CLASS_SMALL = 1,  /* to 1 MiB */
-    VRPI_CLASS_MEDIUM = 2, /* to 32 MiB */
-    VRPI_CLASS_LARGE = 3,
-    VRPI_CLASS_WEIGHTS = 4,
-    VRPI_CLASS_COUNT = 5,
-    VRPI_CLASS_GROWABLE = 5, /* arenas of growable buffers: in no space */
+    VRPI_CLASS_MEDIUM = 2, /* to 4 MiB */
+    VRPI_CLASS_LARGE = 3,  /* to 32 MiB */
+    VRPI_CLASS_HUGE = 4,
+    VRPI_CLASS_WEIGHTS = 5,
+    VRPI_CLASS_COUNT = 6,
+    VRPI_CLASS_GROWABLE = 6, /* arenas of growable buffers: in no space */
 };
 
 /* ---- counters ---------------------------------------------------------------

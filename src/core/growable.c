@@ -383,9 +383,9 @@ uint64_t vrp_growable_size(const vrp_growable *buffer) { return buffer == NULL ?
  * still mapped there, it serves its stream like any other. */
 static void arena_end(vrpi_pool *core, vrp_growable *b) {
     vrpi_arena *arena = b->arena, *head;
-    vrpi_space *space = &b->stream->space[VRPI_CLASS_LARGE];
+    vrpi_space *space = &b->stream->space[VRPI_CLASS_HUGE];
     if (arena->backed_bytes == 0) {
-        arena->klass = VRPI_CLASS_LARGE; /* a spare one, if the driver refuses */
+        arena->klass = VRPI_CLASS_HUGE; /* a spare one, if the driver refuses */
         arena->stream = NULL;
         (void)vrpi_arena_release(core, arena);
         return;
@@ -396,7 +396,7 @@ static void arena_end(vrpi_pool *core, vrp_growable *b) {
         arena->space = NULL;
         vrpi_arena_extend(core, arena, arena->base + arena->bytes);
     }
-    vrpi_arena_attach(core, arena, b->stream, VRPI_CLASS_LARGE);
+    vrpi_arena_attach(core, arena, b->stream, VRPI_CLASS_HUGE);
     if (head != NULL) {
         space->arenas = head;
         arena->space_next = head->space_next;
@@ -460,7 +460,7 @@ void vrpi_growables_drop(vrpi_pool *core) {
             if (b->size > 0)
                 granules_use(core, b, 0, granule_up(core, b->size) / core->granularity, 0);
             block_resize(core, b, 0);
-            b->arena->klass = VRPI_CLASS_LARGE; /* a spare arena from here on */
+            b->arena->klass = VRPI_CLASS_HUGE; /* a spare arena from here on */
             b->arena->stream = NULL;
             b->arena = NULL;
         } else if (b->block != NULL) {

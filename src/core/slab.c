@@ -61,7 +61,7 @@ static vrp_status slab_create(vrpi_pool *core, vrpi_request *request, vrpi_strea
         return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a slab of %u slots", count);
     status =
         vrpi_block_alloc(core, request, stream,
-                         core->backing == VRP_BACKING_MALLOC ? VRPI_CLASS_LARGE : VRPI_CLASS_SLAB,
+                         core->backing == VRP_BACKING_MALLOC ? VRPI_CLASS_HUGE : VRPI_CLASS_SLAB,
                          bytes, VRPI_CELL, &block);
     if (status != VRP_OK) {
         vrpi_host_free(core, slab, host_bytes_of(count));

@@ -25,9 +25,9 @@ struct vrp_trace_writer {
     FILE *file;
     ZSTD_CCtx *zstd;
     column columns[VRPI_COLUMNS];
-    unsigned char *raw;    /* the columns of a block, one after the other */
-    unsigned char *packed; /* a whole record */
-    vrpi_map lengths;      /* size -> its place among the block's sizes */
+    unsigned char *raw;     /* the columns of a block, one after the other */
+    unsigned char *packed;  /* a whole record */
+    vrpi_trace_map lengths; /* size -> its place among the block's sizes */
     size_t block_events;
     uint64_t next_id;
     vrpi_totals totals;
@@ -93,7 +93,7 @@ static vrp_status put_block(vrp_trace_writer *writer) {
     sum = checksum(sum, record + VRPI_BLOCK_HEAD_BYTES, packed_bytes);
     vrpi_put32(record + known, sum);
     writer->block_events = 0;
-    vrpi_map_clear(&writer->lengths);
+    vrpi_trace_map_clear(&writer->lengths);
     return put_bytes(writer, record, VRPI_BLOCK_HEAD_BYTES + packed_bytes);
 }
 
@@ -114,7 +114,7 @@ static void drop(vrp_trace_writer *writer) {
         free(writer->columns[i].bytes);
     free(writer->raw);
     free(writer->packed);
-    vrpi_map_free(&writer->lengths);
+    vrpi_trace_map_free(&writer->lengths);
     ZSTD_freeCCtx(writer->zstd);
     free(writer);
 }
@@ -128,7 +128,7 @@ static int make_room(vrp_trace_writer *writer) {
     writer->raw = malloc(VRPI_RAW_BYTES);
     writer->packed = malloc(packed_room());
     writer->zstd = ZSTD_createCCtx();
-    vrpi_map_init(&writer->lengths, VRPI_BLOCK_EVENTS);
+    vrpi_trace_map_init(&writer->lengths, VRPI_BLOCK_EVENTS);
     return good && writer->raw && writer->packed && writer->zstd;
 }
 
@@ -171,10 +171,10 @@ static int put_alloc(vrp_trace_writer *writer, const vrp_trace_event *event) {
     uint64_t place = 0;
     put(&writer->columns[VRPI_COLUMN_IDS], step << 1 ^ (0 - (step >> 63)));
     put(&writer->columns[VRPI_COLUMN_STREAMS], event->stream);
-    if (vrpi_map_find(&writer->lengths, event->bytes, &place)) {
+    if (vrpi_trace_map_find(&writer->lengths, event->bytes, &place)) {
         put(&writer->columns[VRPI_COLUMN_SIZES], place + 1);
     } else {
-        if (!vrpi_map_add(&writer->lengths, event->bytes, writer->lengths.count))
+        if (!vrpi_trace_map_add(&writer->lengths, event->bytes, writer->lengths.count))
             return 0;
         put(&writer->columns[VRPI_COLUMN_SIZES], 0);
         put(&writer->columns[VRPI_COLUMN_LENGTHS], event->bytes);

@@ -13,8 +13,8 @@ typedef enum vrpi_format { VRPI_FORMAT_CSV, VRPI_FORMAT_RMM, VRPI_FORMAT_COMPACT
 
 /* The state of an RMM log: addresses come again, ids must not. */
 typedef struct vrpi_rmm {
-    vrpi_map blocks;  /* live address -> id */
-    vrpi_map streams; /* handle -> number in order of appearance */
+    vrpi_trace_map blocks;  /* live address -> id */
+    vrpi_trace_map streams; /* handle -> number in order of appearance */
     uint64_t next_id;
     uint64_t clock_us; /* the last time of day that was read */
     int clock_set;

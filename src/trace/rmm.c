@@ -24,13 +24,13 @@ typedef struct row {
 } row;
 
 void vrpi_rmm_begin(vrp_trace_reader *reader) {
-    vrpi_map_init(&reader->rmm.blocks, LIVE_BLOCKS);
-    vrpi_map_init(&reader->rmm.streams, STREAMS);
+    vrpi_trace_map_init(&reader->rmm.blocks, LIVE_BLOCKS);
+    vrpi_trace_map_init(&reader->rmm.streams, STREAMS);
 }
 
 void vrpi_rmm_end(vrp_trace_reader *reader) {
-    vrpi_map_free(&reader->rmm.blocks);
-    vrpi_map_free(&reader->rmm.streams);
+    vrpi_trace_map_free(&reader->rmm.blocks);
+    vrpi_trace_map_free(&reader->rmm.streams);
 }
 
 static const char *hexadecimal(const char **cursor, uint64_t *out_value) {
@@ -224,14 +224,14 @@ static void advance(vrp_trace_reader *reader, const row *now) {
 
 static int number_stream(vrpi_rmm *rmm, uint64_t handle, uint32_t *out_stream) {
     uint64_t stream = rmm->streams.count;
-    if (!vrpi_map_find(&rmm->streams, handle, &stream) &&
-        !vrpi_map_add(&rmm->streams, handle, stream))
+    if (!vrpi_trace_map_find(&rmm->streams, handle, &stream) &&
+        !vrpi_trace_map_add(&rmm->streams, handle, stream))
         return 0;
     *out_stream = (uint32_t)stream;
     return 1;
 }
 
-static int full(const vrpi_map *map, vrpi_fault *fault) {
+static int full(const vrpi_trace_map *map, vrpi_fault *fault) {
     int reached = map->count >= map->limit;
     fault->problem = reached ? "is one more than the reader can hold" : "needs more host memory";
     return reached;
@@ -241,7 +241,7 @@ static int full(const vrpi_map *map, vrpi_fault *fault) {
 static vrp_status to_event(vrpi_rmm *rmm, const row *now, vrp_trace_event *event,
                            vrpi_fault *fault) {
     uint64_t id = 0;
-    int is_live = vrpi_map_find(&rmm->blocks, now->pointer, &id);
+    int is_live = vrpi_trace_map_find(&rmm->blocks, now->pointer, &id);
     *event = (vrp_trace_event){0};
     fault->field = "Pointer";
     if (now->what == FREE) {
@@ -250,7 +250,7 @@ static vrp_status to_event(vrpi_rmm *rmm, const row *now, vrp_trace_event *event
         fault->problem = "is freed but not allocated";
         if (!is_live)
             return VRP_CORRUPTED;
-        vrpi_map_remove(&rmm->blocks, now->pointer);
+        vrpi_trace_map_remove(&rmm->blocks, now->pointer);
         return VRP_OK;
     }
     event->kind = VRP_TRACE_ALLOC;
@@ -266,7 +266,7 @@ static vrp_status to_event(vrpi_rmm *rmm, const row *now, vrp_trace_event *event
     if (!number_stream(rmm, now->stream, &event->stream))
         return full(&rmm->streams, fault) ? VRP_CORRUPTED : VRP_OUT_OF_HOST_MEMORY;
     fault->field = "Pointer";
-    if (now->what == ALLOCATE && !vrpi_map_add(&rmm->blocks, now->pointer, event->id))
+    if (now->what == ALLOCATE && !vrpi_trace_map_add(&rmm->blocks, now->pointer, event->id))
         return full(&rmm->blocks, fault) ? VRP_CORRUPTED : VRP_OUT_OF_HOST_MEMORY;
     rmm->next_id++;
     return VRP_OK;

@@ -359,6 +359,7 @@ vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, 
     uint64_t cap = extent_cap(core, arena, bytes) & ~(core->granularity - 1);
     stretch s;
     vrp_status status = VRP_OK;
+    int settled = 0;
     if (cap < core->granularity)
         cap = core->granularity;
     vrpi_orphans_retry(core); /* what still stands there may be in the way */
@@ -374,9 +375,16 @@ vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, 
         uint64_t at = arena->base + s.first * core->granularity;
         uint64_t want = s.most * core->granularity < cap ? s.most * core->granularity : cap;
         uint64_t grow = growth_allowed(core, want);
-        if (grow == 0 && core->idle.count > 0 &&
-            reuse_idle(core, request, arena, stream, addr, &s, cap))
-            continue;
+        if (grow == 0 && core->idle.count > 0) {
+            if (reuse_idle(core, request, arena, stream, addr, &s, cap))
+                continue;
+            if (!settled) { /* what is done but nobody asked about may do */
+                settled = 1;
+                (void)vrpi_record_idle(core, request->thread);
+                vrpi_poll(core, request->thread);
+                continue;
+            }
+        }
         want = grow == 0 ? want : grow;
         vrpi_gap_missed(core, want);
         status = vrpi_limit_exceeded(core, want) ? VRP_OUT_OF_DEVICE_MEMORY

@@ -297,6 +297,7 @@ enum { VRPI_OPEN = 1, VRPI_CLOSING = 2, VRPI_CLOSED = 3 };
 typedef struct vrpi_orphan {
     vrp_handle handle;
     uint64_t bytes, addr;
+    vrpi_extent *extent; /* without a handle: whose memory the mapping still holds */
 } vrpi_orphan;
 
 /* What the user holds. Never given back to the host while a late caller may

@@ -125,7 +125,7 @@ static vrp_status map_at(vrpi_pool *core, uint64_t addr, uint64_t bytes, vrp_han
 
 /* Memory that the driver would not take back is kept, still counted as
  * reserved, and tried again: losing it would lose the memory. */
-static void orphan_keep(vrpi_pool *core, vrp_handle handle, uint64_t bytes, uint64_t mapped) {
+static void orphan_keep(vrpi_pool *core, vrpi_orphan orphan) {
     if (core->orphan_count == core->orphan_capacity) {
         uint32_t capacity = core->orphan_capacity + 64;
         vrpi_orphan *grown = vrpi_host_alloc(core, capacity * sizeof *grown);
@@ -137,8 +137,16 @@ static void orphan_keep(vrpi_pool *core, vrp_handle handle, uint64_t bytes, uint
         core->orphans = grown;
         core->orphan_capacity = capacity;
     }
-    core->orphans[core->orphan_count++] =
-        (vrpi_orphan){.handle = handle, .bytes = bytes, .addr = mapped};
+    core->orphans[core->orphan_count++] = orphan;
+}
+
+/* A mapping that could not be undone counts as an old one of the extent: its
+ * memory is not the device's again while that stands. */
+static void stray_keep(vrpi_pool *core, vrpi_extent *extent, uint64_t mapped) {
+    uint32_t before = core->orphan_count;
+    orphan_keep(core, (vrpi_orphan){.bytes = extent->bytes, .addr = mapped, .extent = extent});
+    if (core->orphan_count > before)
+        extent->ghosts++;
 }
 
 void vrpi_orphans_retry(vrpi_pool *core) {
@@ -153,9 +161,11 @@ void vrpi_orphans_retry(vrpi_pool *core) {
         vrpi_mutex_lock(&core->lock);
         if (status != VRP_OK) {
             vrpi_driver_failed(core, status);
-            orphan_keep(core, o.handle, o.bytes, o.addr);
+            orphan_keep(core, o);
             return;
         }
+        if (o.extent != NULL)
+            o.extent->ghosts--;
         if (o.handle != 0) {
             vrpi_reserved_sub(core, o.bytes);
             core->trimmed_bytes += o.bytes;
@@ -192,7 +202,7 @@ vrp_status vrpi_extent_create(vrpi_pool *core, vrpi_arena *arena, uint64_t addr,
     if (status != VRP_OK) {
         vrpi_driver_failed(core, status);
         if (handle != 0) {
-            orphan_keep(core, handle, bytes, mapped);
+            orphan_keep(core, (vrpi_orphan){.handle = handle, .bytes = bytes, .addr = mapped});
             vrpi_reserved_commit(core, 0); /* it stays reserved: the peak follows */
         } else {
             vrpi_reserved_sub(core, bytes);
@@ -236,7 +246,7 @@ vrp_status vrpi_extent_release(vrpi_pool *core, vrpi_extent *extent) {
         core->trimmed_bytes += bytes;
     } else {
         vrpi_driver_failed(core, released);
-        orphan_keep(core, extent->handle, bytes, 0);
+        orphan_keep(core, (vrpi_orphan){.handle = extent->handle, .bytes = bytes, .addr = 0});
     }
     vrpi_extent_node_free(core, extent);
     vrpi_arena_shrink(core, arena);
@@ -284,7 +294,7 @@ static vrp_status move_done(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *ar
     /* It is mapped nowhere now: what is left is the handle. */
     extent->state = VRPI_EXTENT_BACKED;
     vrpi_extent_unlink(core, extent);
-    orphan_keep(core, extent->handle, bytes, mapped);
+    orphan_keep(core, (vrpi_orphan){.handle = extent->handle, .bytes = bytes, .addr = mapped});
     vrpi_extent_node_free(core, extent);
     vrpi_arena_shrink(core, old);
     vrpi_orphans_retry(core);
@@ -311,7 +321,7 @@ static vrp_status move_early(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *a
     if (status != VRP_OK) {
         vrpi_driver_failed(core, status);
         if (mapped != 0)
-            orphan_keep(core, 0, bytes, mapped);
+            stray_keep(core, extent, mapped);
         vrpi_ghost_node_free(core, ghost);
         extent->state = VRPI_EXTENT_BACKED;
         vrpi_idle_add(core, extent);

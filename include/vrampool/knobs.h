@@ -25,7 +25,7 @@ extern "C" {
       "least half their size; 0: off")                                                           \
     X(SEGMENT_BYTES, 7, 2097152, 1073741824, 33554432, "smallest segment of the malloc backing") \
     X(EXTENT_SMALL_BYTES, 8, 2097152, 536870912, 2097152, "largest extent for blocks to 1 MiB")  \
-    X(EXTENT_LARGE_BYTES, 9, 2097152, 536870912, 10485760, "largest extent for larger blocks")   \
+    X(EXTENT_LARGE_BYTES, 9, 2097152, 536870912, 8388608, "largest extent for larger blocks")    \
     X(EXTENT_WEIGHTS_BYTES, 10, 2097152, 536870912, 536870912, "largest extent for weights")     \
     X(EXTENT_LOADING_BYTES, 11, 2097152, 536870912, 67108864,                                    \
       "largest extent while a stream has freed next to nothing")                                 \

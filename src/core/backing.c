@@ -188,12 +188,14 @@ typedef struct stretch {
     int at_end;            /* the stretch ends with the block */
 } stretch;
 
+/* Looks from granule `from` of the block on: what lies before is backed. */
 static int next_stretch(const vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes,
-                        stretch *out) {
+                        uint64_t from, stretch *out) {
+    enum { COUNT_MOST = 1024 }; /* no extent is larger; counting on would be in vain */
     uint64_t g = core->granularity;
-    uint64_t i = vrpi_granule_of(core, arena, addr);
+    uint64_t first = vrpi_granule_of(core, arena, addr);
     uint64_t last = vrpi_granule_of(core, arena, addr + bytes - 1);
-    uint64_t from = i;
+    uint64_t i = from > first ? from : first;
     for (; i <= last && arena->granules[i] != &core->claimed; i++)
         continue;
     if (i > last)
@@ -201,7 +203,7 @@ static int next_stretch(const vrpi_pool *core, vrpi_arena *arena, uint64_t addr,
     out->arena = arena;
     out->first = i;
     out->count = 0;
-    while (i <= last && arena->granules[i] == &core->claimed) {
+    while (i <= last && out->count < COUNT_MOST && arena->granules[i] == &core->claimed) {
         out->count++;
         i++;
     }
@@ -210,7 +212,7 @@ static int next_stretch(const vrpi_pool *core, vrpi_arena *arena, uint64_t addr,
     out->most = out->count;
     /* A granule that the block shares with a neighbour gets an extent of its
      * own, so that what the neighbour pins is one granule. */
-    if (out->first == from && (addr - arena->base) % g != 0)
+    if (out->first == first && (addr - arena->base) % g != 0)
         out->most = 1;
     else if (out->at_end && (addr + bytes - arena->base) % g != 0 && out->count > 1)
         out->most = out->count - 1;
@@ -357,7 +359,7 @@ static uint64_t growth_allowed(const vrpi_pool *core, uint64_t want) {
 vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, vrpi_stream *stream,
                      uint64_t addr, uint64_t bytes) {
     uint64_t cap = extent_cap(core, arena, bytes) & ~(core->granularity - 1);
-    stretch s;
+    stretch s = {0};
     vrp_status status = VRP_OK;
     int settled = 0;
     if (cap < core->granularity)
@@ -371,7 +373,7 @@ vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, 
     } else {
         vrpi_poll(core, request->thread);
     }
-    while (next_stretch(core, arena, addr, bytes, &s)) {
+    while (next_stretch(core, arena, addr, bytes, s.first, &s)) {
         uint64_t at = arena->base + s.first * core->granularity;
         uint64_t want = s.most * core->granularity < cap ? s.most * core->granularity : cap;
         uint64_t grow = growth_allowed(core, want);

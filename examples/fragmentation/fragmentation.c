@@ -38,6 +38,8 @@ static void print_row(vrp_pool *pool, const char *label) {
     vrp_stats stats = {.struct_size = sizeof stats};
     vrp_gap gap = {.struct_size = sizeof gap};
     check(vrp_pool_stats_get(pool, &stats), "vrp_pool_stats_get");
+    /* takes up what the device has finished: that is idle, not pending */
+    check(vrp_pool_poll(pool), "vrp_pool_poll");
     check(vrp_pool_gap_compute(pool, &gap), "vrp_pool_gap_compute");
     uint64_t allocated = stats.allocated_bytes.current;
     uint64_t reserved = stats.reserved_bytes.current;

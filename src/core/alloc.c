@@ -96,6 +96,15 @@ static int hopeless(const vrpi_pool *core, uint64_t size) {
     return size > total || (live > 0 && size > total - (uint64_t)live);
 }
 
+/* Undoes a placement that has not been counted yet. */
+static void take_back(vrpi_pool *core, vrp_devptr ptr) {
+    vrpi_block *block = vrpi_map_get(core, ptr);
+    if (block->slab != NULL)
+        vrpi_slab_put(core, block->slab, vrpi_slot_index(block->slab, ptr));
+    else
+        vrpi_block_free(core, block, vrpi_stamp(block->arena->stream));
+}
+
 static vrp_status locked_alloc(vrpi_pool *core, vrpi_request *r, uint64_t key, vrp_devptr *out) {
     vrpi_stream *stream;
     vrp_status status;
@@ -113,6 +122,10 @@ static vrp_status locked_alloc(vrpi_pool *core, vrpi_request *r, uint64_t key, v
         status =
             is_small(r) ? small_alloc(core, r, stream, out) : large_alloc(core, r, stream, out);
         stream->busy--;
+    }
+    if (status == VRP_OK && r->scope != 0 && !vrpi_scope_is(core, r->scope_handle, 1, 1)) {
+        take_back(core, *out); /* released while a driver call was made */
+        status = vrpi_fail(VRP_INVALID_ARGUMENT, "the scope was closed meanwhile");
     }
     vrpi_seize(r->thread);
     if (status == VRP_OK)
@@ -181,12 +194,10 @@ static vrp_status alloc_request(vrp_pool *pool, vrpi_request *r, vrp_scope scope
         return status;
     }
     t = vrpi_thread_peek(pool);
-    if (t != NULL) {
-        r->scope = vrpi_scope_index(scope);
-        if ((scope == 0 || vrpi_scope_is(t->core, scope, 1, 1)) && vrpi_cache_alloc(t, r, out))
-            return VRP_OK;
-    }
     r->scope = vrpi_scope_index(scope);
+    r->scope_handle = scope;
+    if (t != NULL && vrpi_cache_alloc(t, r, out))
+        return VRP_OK;
     return slow(pool, r, scope, out);
 }
 

@@ -26,11 +26,11 @@ uint64_t vrpi_stamp(vrpi_stream *stream) {
 }
 
 uint8_t vrpi_class_of(const vrpi_pool *core, uint64_t size, uint8_t tag) {
+    if (tag == VRP_TAG_WEIGHTS && size > VRPI_SMALL_MAX)
+        return VRPI_CLASS_WEIGHTS;
     /* Segments of the malloc backing are dear and never move: all sizes share them. */
     if (core->backing == VRP_BACKING_MALLOC)
         return VRPI_CLASS_HUGE;
-    if (tag == VRP_TAG_WEIGHTS && size > VRPI_SMALL_MAX)
-        return VRPI_CLASS_WEIGHTS;
     return size <= UINT64_C(1) << 20    ? VRPI_CLASS_SMALL
            : size <= UINT64_C(4) << 20  ? VRPI_CLASS_MEDIUM
            : size <= UINT64_C(32) << 20 ? VRPI_CLASS_LARGE
@@ -436,17 +436,29 @@ static vrp_status take(vrpi_pool *core, vrpi_request *request, vrpi_stream *stre
     return VRP_OK;
 }
 
-/* malloc backing: an idle segment of another class or stream that fits, whose
- * work is done, changes hands. */
-static int adopt(vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uint64_t size,
-                 uint64_t alignment) {
+/* malloc backing: an idle segment of another class or stream that fits changes
+ * hands: one whose work is done or, with `wait`, one in flight elsewhere, for
+ * which the stream is made to wait on the device. */
+static int adopt(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream, uint8_t klass,
+                 uint64_t size, uint64_t alignment, int wait) {
     uint64_t need = size + (alignment > VRPI_UNIT ? alignment : 0);
     vrpi_node *n = vrpi_treap_at_least(&core->idle, need, 0);
     for (int left = 64; n != NULL && left > 0; n = vrpi_treap_next(n), left--) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
+        vrpi_stream *other = e->stream;
+        uint64_t stamp = e->stamp;
+        int ours = vrpi_done(other, stamp) || other == stream;
         if (e->arena->space == &stream->space[klass] || !may_split(core, e->bytes, size) ||
-            !(vrpi_done(e->stream, e->stamp) || e->stream == stream))
+            (!ours && !wait))
             continue;
+        if (!ours) {
+            if (vrpi_device_wait(core, request->thread, stream, other, stamp) != VRP_OK)
+                continue; /* no lock was dropped, or nothing has changed that matters */
+            if (!e->node.linked || e->stream != other || e->stamp != stamp)
+                return 1; /* taken meanwhile: look again */
+            e->stream = stream;
+            e->stamp = vrpi_stamp(stream);
+        }
         if (e->arena->space != NULL)
             vrpi_arena_detach(core, e->arena);
         vrpi_arena_attach(core, e->arena, stream, klass);
@@ -504,8 +516,9 @@ static vrp_status new_segment(vrpi_pool *core, vrpi_request *request, vrpi_strea
                 want = exact;
             continue;
         }
-        status = vrpi_oom(core, request, want);
-        return status == VRP_OK ? VRP_OK : status; /* OK: the caller searches again */
+        if (adopt(core, request, stream, klass, size, alignment, 1))
+            return VRP_OK;
+        return vrpi_oom(core, request, want); /* OK: the caller searches again */
     }
 }
 
@@ -541,7 +554,8 @@ vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream 
             return take(core, request, stream, &at, size, out);
         if (core->backing == VRP_BACKING_MALLOC) {
             vrpi_poll(core, request->thread);
-            if (!adopt(core, stream, klass, size, alignment))
+            if (!adopt(core, request, stream, klass, size, alignment,
+                       vrpi_growth_is_barred(core, size)))
                 VRPI_TRY(new_segment(core, request, stream, klass, size, alignment));
         } else {
             vrpi_arena *arena;

@@ -224,6 +224,7 @@ struct vrpi_stream {
     struct {
         vrp_event event;
         uint64_t seq;
+        uint64_t order; /* of the records of all streams */
     } ring[VRPI_RING];
     uint32_t ring_first, ring_count;
     uint32_t refs;   /* uses and ghosts that name it */
@@ -238,6 +239,8 @@ struct vrpi_stream {
     uint8_t capturing, forgotten, recording, polling, per_thread;
     uint8_t wanted; /* a record of its idle memory is due */
     uint8_t syncing;
+    uint8_t forgetting; /* no front is made for it any more */
+    uint8_t useful;     /* somebody waits for memory that it holds */
     vrpi_space space[VRPI_CLASS_COUNT];
 };
 
@@ -304,8 +307,9 @@ typedef struct vrpi_orphan {
  * still hold it: dead ones are kept, the oldest of many is used again. */
 struct vrp_pool {
     _Atomic int state;
-    _Atomic uint32_t users; /* threads inside a slow path */
-    unsigned fork_count;    /* vrpi_fork_count at creation */
+    _Atomic uint32_t users;    /* threads inside a slow path */
+    unsigned fork_count;       /* vrpi_fork_count at creation */
+    _Atomic uint64_t reserved; /* a copy of the core's, readable at any time */
     vrpi_pool *core;
     struct vrp_pool *next;
 };
@@ -381,6 +385,7 @@ typedef struct vrpi_request {
     vrp_stream handle;
     vrpi_thread *thread;
     uint32_t flags, scope;
+    vrp_scope scope_handle;
     uint8_t tag;
     uint8_t at_tail;   /* placed at the tail so that a larger idle extent may hang over */
     uint32_t attempts; /* of the callback */
@@ -476,6 +481,7 @@ vrpi_stream *vrpi_stream_find(vrpi_pool *core, vrpi_thread *t, vrp_stream handle
 vrp_status vrpi_stream_get(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, uint64_t key,
                            vrpi_stream **out);
 vrp_status vrpi_stream_key(vrpi_pool *core, vrp_stream handle, uint64_t *out_key); /* no lock */
+void vrpi_stream_quiet(vrpi_pool *core, vrpi_stream *stream);  /* waits for others' driver calls */
 void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream); /* frees a forgotten one */
 static inline int vrpi_done(const vrpi_stream *stream, uint64_t stamp) {
     return stream == NULL || stream->completed >= stamp;

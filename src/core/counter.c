@@ -273,6 +273,8 @@ void vrpi_group_budget_set(vrpi_pool *core, vrpi_group *group, uint64_t budget) 
         vrpi_shards_flush(t);
     }
     atomic_store_explicit(&group->leased, get(&group->allocated.current), memory_order_relaxed);
+    if (budget > (uint64_t)INT64_MAX)
+        budget = (uint64_t)INT64_MAX;
     atomic_store_explicit(&group->budget, budget, memory_order_relaxed);
     for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
         vrpi_leave(t);

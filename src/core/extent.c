@@ -12,6 +12,7 @@ void vrpi_reserved_add(vrpi_pool *core, uint64_t bytes) {
     uint64_t now =
         atomic_load_explicit(&core->reserved, memory_order_relaxed) + bytes; /* lock held */
     atomic_store_explicit(&core->reserved, now, memory_order_relaxed);
+    atomic_store_explicit(&core->handle->reserved, now, memory_order_relaxed);
 }
 
 /* A request that fails after all must leave no trace: peaks move when it is sure. */
@@ -27,6 +28,7 @@ void vrpi_reserved_commit(vrpi_pool *core, uint64_t bytes) {
 void vrpi_reserved_sub(vrpi_pool *core, uint64_t bytes) {
     uint64_t now = atomic_load_explicit(&core->reserved, memory_order_relaxed) - bytes;
     atomic_store_explicit(&core->reserved, now, memory_order_relaxed);
+    atomic_store_explicit(&core->handle->reserved, now, memory_order_relaxed);
 }
 
 void vrpi_idle_add(vrpi_pool *core, vrpi_extent *extent) {

@@ -74,7 +74,8 @@ static int alloc_block(vrpi_thread *t, vrpi_front *front, const vrpi_request *re
                        vrp_devptr *out) {
     for (uint32_t i = front->block_count; i-- > 0;) {
         vrpi_block *block = front->block[i];
-        if (front->block_bytes[i] != request->size)
+        if (front->block_bytes[i] != request->size ||
+            (block->arena->klass == VRPI_CLASS_WEIGHTS) != (request->tag == VRP_TAG_WEIGHTS))
             continue;
         if (vrpi_count_alloc(t, request->tag, request->scope, request->bytes, block->bytes) !=
             VRP_OK)
@@ -99,7 +100,9 @@ int vrpi_cache_alloc(vrpi_thread *t, const vrpi_request *request, vrp_devptr *ou
     if (request->alignment > VRPI_UNIT || !enter(t))
         return 0;
     front = find(t, request->handle);
-    if (front != NULL)
+    /* the scope is looked at in here: a release seizes every thread first */
+    if (front != NULL &&
+        (request->scope == 0 || vrpi_scope_is(t->core, request->scope_handle, 1, 1)))
         hit = request->bytes <= VRPI_SMALL_MAX ? alloc_slot(t, front, request, out)
                                                : alloc_block(t, front, request, out);
     vrpi_leave(t);

@@ -5,6 +5,8 @@
 
 #include "core/core.h"
 
+#include <stdlib.h>
+
 struct vrp_growable {
     vrp_growable *next, **link; /* core->growables */
     vrp_pool *pool;
@@ -16,7 +18,8 @@ struct vrp_growable {
     vrp_devptr base;
     vrp_scope scope;
     uint8_t tag;
-    uint8_t ended; /* its scope was released */
+    uint8_t ended; /* its scope was released, or its pool destroyed */
+    uint8_t busy;  /* a resize is inside a driver call */
 };
 
 static uint64_t unit_up(uint64_t bytes) { return (bytes + VRPI_UNIT - 1) & ~(VRPI_UNIT - 1); }
@@ -83,7 +86,7 @@ vrp_status vrp_growable_create(vrp_pool *pool, const vrp_growable_info *info,
         if (in.scope != 0 && !vrpi_scope_is(core, in.scope, 1, 1))
             status = vrpi_fail(VRP_INVALID_ARGUMENT, "scope 0x%llx is not open",
                                (unsigned long long)in.scope);
-        else if ((b = vrpi_host_alloc(core, sizeof *b)) == NULL)
+        else if ((b = calloc(1, sizeof *b)) == NULL) /* may outlive the pool */
             status = vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a buffer");
         if (status == VRP_OK) {
             b->pool = pool;
@@ -101,7 +104,7 @@ vrp_status vrp_growable_create(vrp_pool *pool, const vrp_growable_info *info,
             if (status == VRP_OK)
                 link_buffer(core, b);
             else
-                vrpi_host_free(core, b, sizeof *b);
+                free(b);
         }
         vrpi_mutex_unlock(&core->lock);
     }
@@ -261,9 +264,7 @@ static vrp_status block_new(vrpi_pool *core, vrpi_request *r, vrpi_stream *strea
     block->requested = bytes;
     block->tag = b->tag;
     block->scope = vrpi_scope_index(b->scope);
-    block->state = VRPI_GROWABLE;
-    vrpi_map_set(core, block->addr, VRPI_UNIT, block);
-    *out = block;
+    *out = block; /* state PLACING: it is the buffer's when all has worked */
     return VRP_OK;
 }
 
@@ -329,6 +330,10 @@ static vrp_status resize_copy(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, 
         return status;
     if (b->block != NULL)
         vrpi_block_free(core, b->block, vrpi_stamp(b->stream));
+    if (fresh != NULL) {
+        fresh->state = VRPI_GROWABLE;
+        vrpi_map_set(core, fresh->addr, VRPI_UNIT, fresh);
+    }
     b->block = fresh;
     b->base = fresh == NULL ? 0 : fresh->addr;
     b->size = bytes;
@@ -342,12 +347,20 @@ static vrp_status resize(vrp_growable *b, uint64_t bytes) {
     if (t == NULL)
         return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
     vrpi_mutex_lock(&core->lock);
+    if (b->busy || b->ended) {
+        status = vrpi_fail(VRP_INVALID_ARGUMENT, "the buffer %s",
+                           b->ended ? "has ended" : "is being resized");
+        vrpi_mutex_unlock(&core->lock);
+        return status;
+    }
+    b->busy = 1;
     if (bytes == b->size)
         status = VRP_OK;
     else if (core->backing == VRP_BACKING_MALLOC)
         status = resize_copy(core, t, b, bytes);
     else
         status = resize_vmm(core, t, b, bytes);
+    b->busy = 0;
     vrpi_tend(core, t);
     vrpi_mutex_unlock(&core->lock);
     if (status == VRP_OUT_OF_DEVICE_MEMORY || status == VRP_LIMIT_REACHED)
@@ -412,7 +425,13 @@ vrp_status vrp_growable_destroy(vrp_growable *buffer) {
     if (buffer == NULL)
         return VRP_OK;
     pool = buffer->pool;
-    VRPI_TRY(vrpi_enter(pool));
+    status = vrpi_enter(pool);
+    if (status == VRP_SHUT_DOWN && buffer->ended && buffer->stream == NULL) {
+        free(buffer); /* its pool was destroyed by force and took the memory */
+        return VRP_OK;
+    }
+    if (status != VRP_OK)
+        return status;
     core = pool->core;
     status = buffer->size > 0 ? resize(buffer, 0) : VRP_OK;
     if (status == VRP_OK) {
@@ -422,24 +441,36 @@ vrp_status vrp_growable_destroy(vrp_growable *buffer) {
             arena_end(core, buffer);
         buffer->stream->refs--;
         vrpi_stream_settle(core, buffer->stream);
-        vrpi_host_free(core, buffer, sizeof *buffer);
         vrpi_mutex_unlock(&core->lock);
+        free(buffer);
     }
     vrpi_exit(pool);
     return status;
 }
 
 void vrpi_growables_release(vrpi_pool *core, vrpi_thread *t, uint32_t scope) {
-    for (vrp_growable *b = core->growables; b != NULL; b = b->next) {
-        if (scope != 0 && vrpi_scope_index(b->scope) != scope)
+    for (vrp_growable *b = core->growables; b != NULL;) {
+        if (b->ended || (scope != 0 && vrpi_scope_index(b->scope) != scope)) {
+            b = b->next;
             continue;
+        }
+        if (b->busy) { /* the thread that resizes it comes to an end first */
+            vrpi_mutex_unlock(&core->lock);
+            vrpi_pause();
+            vrpi_mutex_lock(&core->lock);
+            b = core->growables;
+            continue;
+        }
+        b->busy = 1;
         /* giving all up cannot fail */
         if (core->backing == VRP_BACKING_VMM)
             (void)resize_vmm(core, t, b, 0);
         else if (b->size > 0)
             (void)resize_copy(core, t, b, 0);
+        b->busy = 0;
         b->ended = 1;
         b->scope = 0;
+        b = b->next;
     }
 }
 
@@ -472,12 +503,13 @@ void vrpi_growables_drop(vrpi_pool *core) {
     }
 }
 
+/* What the user still holds is his until he ends it. */
 void vrpi_growables_end(vrpi_pool *core) {
     while (core->growables != NULL) {
         vrp_growable *b = core->growables;
         unlink_buffer(b);
         if (b->stream != NULL)
             b->stream->refs--;
-        vrpi_host_free(core, b, sizeof *b);
+        b->stream = NULL;
     }
 }

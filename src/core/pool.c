@@ -207,7 +207,10 @@ static vrp_status device_end(vrpi_pool *core) {
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         s->capturing = 0;
     core->capturing_count = 0;
-    vrpi_wait_all(core);
+    /* A deferred block that is done becomes memory of its own stream, with a
+     * stamp that the next round covers. */
+    for (int round = 0; round < 4; round++)
+        vrpi_wait_all(core);
     while (core->idle.count > 0 || core->orphan_count > 0 || core->ghost_count > 0) {
         uint64_t before = core->idle.count + core->orphan_count + core->ghost_count;
         vrpi_ghosts_poll(core);
@@ -268,6 +271,8 @@ vrp_status vrp_pool_create(vrp_driver *driver, const vrp_pool_config *config, vr
     if (status == VRP_OK && (core->granularity & (core->granularity - 1)) != 0)
         status = vrpi_fail(VRP_NOT_SUPPORTED, "the driver's granularity is no power of two");
     core->arena_bytes = (in.arena_bytes + core->granularity - 1) & ~(core->granularity - 1);
+    if (status == VRP_OK && (in.flags & VRP_STREAMS_UNTRACKED) != 0 && core->ops->stream_id == NULL)
+        status = vrpi_fail(VRP_NOT_SUPPORTED, "the driver has no stream ids to tell streams by");
     if (status == VRP_OK)
         status = vrpi_map_init(core);
     vrpi_mutex_lock(&core->lock);

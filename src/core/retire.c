@@ -118,6 +118,7 @@ int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream) {
     uint32_t at = (stream->ring_first + stream->ring_count++) % VRPI_RING;
     stream->ring[at].event = event;
     stream->ring[at].seq = seq;
+    stream->ring[at].order = core->events_recorded;
     stream->covered = seq;
     return stream->covered >= stream->seq;
 }
@@ -229,21 +230,39 @@ static void complete_to(vrpi_pool *core, vrpi_stream *s, uint64_t seq) {
         s->covered = seq;
 }
 
+/* Streams that hold memory somebody may wait for; the mark keeps them alive. */
+static void mark_useful(vrpi_pool *core) {
+    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        if (!vrpi_done(e->stream, e->stamp))
+            e->stream->useful = 1;
+    }
+    for (const vrpi_ghost *g = core->ghosts; g != NULL; g = g->next)
+        if (!vrpi_done(g->stream, g->stamp))
+            g->stream->useful = 1;
+    for (const vrpi_uses *u = core->deferred; u != NULL; u = u->next)
+        for (uint32_t i = 0; i < u->count; i++)
+            if (!vrpi_done(u->use[i].stream, u->use[i].stamp))
+                u->use[i].stream->useful = 1;
+}
+
 int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t, vrp_status *out_status) {
     vrpi_stream *chosen = NULL;
     vrp_event event;
     vrp_status status;
     uint64_t seq;
     *out_status = VRP_OK;
-    for (vrpi_stream *s = core->streams; s != NULL; s = s->next) {
-        if (s->capturing || s->polling)
-            continue;
-        if (s->completed < s->seq)
+    mark_useful(core);
+    for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
+        if (s->useful && !s->capturing && !s->polling && s->completed < s->seq)
             (void)vrpi_record(core, t, s);
-    }
-    for (vrpi_stream *s = core->streams; s != NULL && chosen == NULL; s = s->next)
-        if (s->ring_count > 0 && !s->capturing && !s->polling)
+    for (vrpi_stream *s = core->streams; s != NULL; s = s->next) {
+        if (s->useful && s->ring_count > 0 && !s->capturing && !s->polling &&
+            (chosen == NULL ||
+             s->ring[s->ring_first].order < chosen->ring[chosen->ring_first].order))
             chosen = s;
+        s->useful = 0;
+    }
     if (chosen == NULL || is_lost(core))
         return 0;
     chosen->polling = 1; /* its ring is ours meanwhile */
@@ -321,6 +340,10 @@ vrp_status vrpi_device_wait(vrpi_pool *core, vrpi_thread *t, vrpi_stream *waiter
     awaited->busy++;
     if (awaited->covered < stamp)
         (void)vrpi_record(core, t, awaited);
+    if (awaited->polling) { /* another thread has its ring by now */
+        awaited->busy--;
+        return VRP_UNAVAILABLE;
+    }
     for (uint32_t i = 0; i < awaited->ring_count && !found; i++) {
         uint32_t at = (awaited->ring_first + i) % VRPI_RING;
         if (awaited->ring[at].seq >= stamp) {

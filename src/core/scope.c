@@ -28,6 +28,8 @@ static vrp_status scope_open(vrpi_pool *core, uint64_t budget, vrp_scope *out) {
             continue;
         generation = atomic_load_explicit(&s->generation, memory_order_relaxed) + 1;
         memset(&s->group, 0, sizeof s->group);
+        if (budget > (uint64_t)INT64_MAX)
+            budget = (uint64_t)INT64_MAX;
         atomic_store_explicit(&s->group.budget, budget, memory_order_relaxed);
         atomic_store_explicit(&s->generation, generation, memory_order_relaxed);
         atomic_store_explicit(&s->state, OPEN, memory_order_relaxed);
@@ -79,7 +81,7 @@ static void note(freed *f, uint8_t tag, uint64_t requested, uint64_t allocated) 
 }
 
 /* One slot after the other; the last may take the slab with it. */
-static void free_slots(vrpi_pool *core, vrpi_thread *t, vrpi_slab *slab, uint32_t scope, freed *f) {
+static void free_slots(vrpi_pool *core, vrpi_slab *slab, uint32_t scope, freed *f) {
     uint32_t matches = 0;
     vrpi_block *block = slab->block;
     for (uint32_t i = 0; i < slab->slot_count; i++) {
@@ -87,7 +89,7 @@ static void free_slots(vrpi_pool *core, vrpi_thread *t, vrpi_slab *slab, uint32_
         matches += (state == VRPI_LIVE || state == VRPI_SHARED) &&
                    (scope == 0 || slab->slot[i].scope == scope);
     }
-    for (uint32_t i = 0; matches > 0; i++) {
+    for (uint32_t i = 0; matches > 0 && i < slab->slot_count; i++) {
         vrpi_slot *slot = &slab->slot[i];
         uint8_t state = slot->state;
         if ((state != VRPI_LIVE && state != VRPI_SHARED) || (scope != 0 && slot->scope != scope))
@@ -95,7 +97,7 @@ static void free_slots(vrpi_pool *core, vrpi_thread *t, vrpi_slab *slab, uint32_
         matches--;
         note(f, slot->tag, slab->slot_bytes - (uint64_t)slot->waste, slab->slot_bytes);
         if (state == VRPI_SHARED)
-            vrpi_free_live(core, t, block, slab->addr + (uint64_t)i * slab->slot_bytes, NULL, 0);
+            vrpi_free_live(core, NULL, block, slab->addr + (uint64_t)i * slab->slot_bytes, NULL, 0);
         else
             vrpi_slab_put(core, slab, i);
     }
@@ -107,8 +109,7 @@ static int plain_match(const vrpi_block *b, uint32_t scope) {
            b->uses == NULL;
 }
 
-static void free_blocks(vrpi_pool *core, vrpi_thread *t, vrpi_arena *arena, uint32_t scope,
-                        freed *f) {
+static void free_blocks(vrpi_pool *core, vrpi_arena *arena, uint32_t scope, freed *f) {
     for (vrpi_block *b = arena->first; b != NULL;) {
         uint64_t addr = b->addr;
         vrpi_block *last = b;
@@ -118,7 +119,7 @@ static void free_blocks(vrpi_pool *core, vrpi_thread *t, vrpi_arena *arena, uint
         }
         note(f, b->tag, b->requested, b->bytes);
         if (b->uses != NULL) {
-            vrpi_free_live(core, t, b, addr, NULL, 0);
+            vrpi_free_live(core, NULL, b, addr, NULL, 0);
         } else {
             while (plain_match(last->next, scope)) { /* neighbours go in one piece */
                 last = last->next;
@@ -136,13 +137,18 @@ uint64_t vrpi_free_where(vrpi_pool *core, vrpi_thread *t, uint32_t scope) {
     freed f = {.scope = scope};
     uint64_t blocks = 0;
     uint64_t bit = UINT64_C(1) << (scope % 64);
+    /* Hits move blocks between live and cached without the lock: none meanwhile. */
+    for (vrpi_thread *u = core->threads; u != NULL; u = u->next)
+        vrpi_seize(u);
     for (vrpi_slab *s = core->slabs, *next; s != NULL; s = next) {
         next = s->all_next;
         if (scope == 0 || (atomic_load_explicit(&s->scope_mask, memory_order_relaxed) & bit) != 0)
-            free_slots(core, t, s, scope, &f);
+            free_slots(core, s, scope, &f);
     }
     for (vrpi_arena *a = core->arenas; a != NULL; a = a->next)
-        free_blocks(core, t, a, scope, &f);
+        free_blocks(core, a, scope, &f);
+    for (vrpi_thread *u = core->threads; u != NULL; u = u->next)
+        vrpi_leave(u);
     for (int tag = 0; tag < VRP_TAG_COUNT; tag++) {
         blocks += (uint64_t)f.blocks[tag];
         if (f.blocks[tag] > 0)

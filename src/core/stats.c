@@ -8,15 +8,16 @@
 uint64_t vrp_pool_reserved_bytes(const vrp_pool *pool) {
     return pool == NULL || vrpi_pool_usable(pool) != VRP_OK
                ? 0
-               : atomic_load_explicit(&pool->core->reserved, memory_order_relaxed);
+               : atomic_load_explicit(&pool->reserved, memory_order_relaxed);
 }
 
 /* A group's total as this thread knows it: the other threads' shards are late. */
 static uint64_t known(const vrp_pool *pool, int requested) {
+    vrp_pool *door = (vrp_pool *)(uintptr_t)pool; /* to be counted as a user, no more */
     const vrpi_thread *t;
     const vrpi_group *group;
     int64_t sum;
-    if (pool == NULL || vrpi_pool_usable(pool) != VRP_OK)
+    if (pool == NULL || vrpi_enter(door) != VRP_OK)
         return 0;
     group = &pool->core->all;
     t = vrpi_thread_peek(pool);
@@ -25,6 +26,7 @@ static uint64_t known(const vrp_pool *pool, int requested) {
     if (t != NULL)
         sum += atomic_load_explicit(requested ? &t->all.requested : &t->all.allocated,
                                     memory_order_relaxed);
+    vrpi_exit(door);
     return sum > 0 ? (uint64_t)sum : 0;
 }
 

@@ -57,7 +57,7 @@ vrp_status vrpi_stream_get(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, u
 /* Nothing queued on the stream is unfinished as far as the pool is concerned. */
 static int quiet(const vrpi_stream *s) {
     return s->completed >= s->seq && s->ring_count == 0 && !s->recording && !s->polling &&
-           s->busy == 0 && !s->wanted && !s->capturing && s->refs == 0;
+           s->busy == 0 && !s->wanted && !s->useful && !s->capturing && s->refs == 0;
 }
 
 void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream) {
@@ -92,6 +92,14 @@ void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream) {
     vrpi_host_free(core, stream, sizeof *stream);
 }
 
+void vrpi_stream_quiet(vrpi_pool *core, vrpi_stream *stream) {
+    while (stream->recording || stream->polling) {
+        vrpi_mutex_unlock(&core->lock);
+        vrpi_pause();
+        vrpi_mutex_lock(&core->lock);
+    }
+}
+
 /* Flushes, records and takes the stream out of what can be found by handle.
  * The record is made even if every free is covered: blocks that are still live
  * may have been used since, and nothing can be recorded later. */
@@ -101,14 +109,18 @@ static vrp_status forget(vrpi_pool *core, vrpi_thread *t, vrpi_stream *s) {
         return vrpi_fail(VRP_INVALID_ARGUMENT, "stream 0x%llx is capturing",
                          (unsigned long long)s->handle);
     s->busy++; /* keeps it alive while the lock is dropped */
+    s->forgetting = 1;
+    vrpi_stream_quiet(core, s); /* another thread may be recording on the handle */
     vrpi_fronts_drop(core, s);
     s->seq++;
     recorded = vrpi_record(core, t, s);
     s->busy--;
     if (!recorded && core->ops->context_record == NULL &&
-        atomic_load_explicit(&core->lost, memory_order_relaxed) == 0)
+        atomic_load_explicit(&core->lost, memory_order_relaxed) == 0) {
+        s->forgetting = 0;
         return vrpi_fail(VRP_INTERNAL, "no event could be recorded on stream 0x%llx",
                          (unsigned long long)s->handle);
+    }
     s->forgotten = 1;
     s->owner = NULL;
     vrpi_stream_settle(core, s);
@@ -157,6 +169,10 @@ static vrp_status capture_mark(vrp_pool *pool, vrp_stream stream, int begin) {
         if (status == VRP_OK) {
             s->capturing = (uint8_t)begin;
             core->capturing_count += begin ? 1 : UINT32_MAX;
+            s->busy++;
+            if (begin)
+                vrpi_stream_quiet(core, s); /* a record on its way would end the capture */
+            s->busy--;
             if (!begin && (core->config.flags & VRP_STREAMS_UNTRACKED) != 0)
                 (void)vrpi_record(core, t, s); /* it may be destroyed without a word */
         }

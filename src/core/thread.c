@@ -182,6 +182,8 @@ static void cached_set(vrpi_front *front, uint64_t bytes) {
 vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
                            vrp_stream handle) {
     vrpi_front *front, **link = &t->fronts, **last = NULL;
+    if (stream->forgetting || stream->forgotten)
+        return NULL; /* its handle may be another stream's soon */
     for (; *link != NULL; link = &(*link)->next) {
         if ((*link)->stream == stream)
             return *link;

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+enum { WAITS_MOST = 1024 };
+
 static uint64_t reserved_now(const vrpi_pool *core) {
     return atomic_load_explicit(&core->reserved, memory_order_relaxed);
 }
@@ -110,11 +112,14 @@ vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32
         (void)vrpi_fronts_flush_all(core);
     vrpi_settle_all(core, t);
     vrpi_orphans_retry(core);
-    if ((flags & VRP_TRIM_WAIT) != 0)
-        while ((core->deferred != NULL || core->ghosts != NULL || core->idle.count > 0) &&
-               vrpi_wait_oldest(core, t, &waited))
-            continue;
     status = release_to(core, target);
+    /* Bounded: other threads may keep the device busy for ever. */
+    for (int round = 0; status == VRP_OK && (flags & VRP_TRIM_WAIT) != 0 && round < WAITS_MOST;
+         round++) {
+        if (reserved_now(core) <= target || !vrpi_wait_oldest(core, t, &waited))
+            break;
+        status = release_to(core, target);
+    }
     if (status == VRP_OK)
         status = waited;
     memset(result, 0, sizeof *result);

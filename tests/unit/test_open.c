@@ -30,7 +30,9 @@ static void size_is_read_to_the_byte(void **state) {
         {"sim:65536KiB", 64 * VRPT_MIB},
         {"sim:64MiB", 64 * VRPT_MIB},
         {"sim:139GiB", 139 * VRPT_GIB},
+#if !VRPT_TSAN /* which leaves too few addresses */
         {"sim:1TiB", 1024 * VRPT_GIB},
+#endif
         {"sim:64000KB", 64000000},
         {"sim:64MB", 64000000},
         {"sim:80GB", UINT64_C(80000000000)},

@@ -14,7 +14,8 @@
  *   down is SHUT_DOWN, an error that kills the context is DEVICE_LOST;
  * - it leaves the current device, context and last error of the calling
  *   thread as they were;
- * - the pool calls none of them under a lock that an allocation needs.
+ * - the pool calls none of them under a lock that an allocation needs, but for
+ *   last_native_error, and event_destroy when the pool ends.
  */
 
 #include "status.h"

@@ -114,6 +114,7 @@ typedef struct vrp_optimizer_stats {
     uint64_t cost_ns;
 } vrp_optimizer_stats;
 
+/* Totals since creation. Errors: INVALID_ARGUMENT. */
 VRP_API VRP_NODISCARD vrp_status vrp_optimizer_stats_get(const vrp_optimizer *optimizer,
                                                          vrp_optimizer_stats *out_stats);
 

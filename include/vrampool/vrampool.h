@@ -199,8 +199,9 @@ VRP_API VRP_NODISCARD vrp_status vrp_alloc_ex(vrp_pool *pool, const vrp_alloc_in
                                               vrp_devptr *out_ptr);
 
 /* Ends a block; `stream` is the stream of its last use, VRP_STREAM_OF_ALLOC
- * the one it was allocated on. Never waits. Address 0 is allowed. A block
- * whose stream was forgotten meanwhile frees without error.
+ * the one it was allocated on. Never waits (but for the device, when a further
+ * stream is named and the host has no memory left to remember it). Address 0
+ * is allowed. A block whose stream was forgotten meanwhile frees without error.
  * Errors: NOT_OWNED, INTERIOR_POINTER, ALREADY_FREED. */
 VRP_API VRP_NODISCARD vrp_status vrp_free(vrp_pool *pool, vrp_devptr ptr, vrp_stream stream);
 
@@ -285,7 +286,7 @@ typedef struct vrp_stats {
     uint64_t events_recorded;
 } vrp_stats;
 
-/* Reads the counters; cheap, takes no lock that an allocation needs. */
+/* Reads the counters; cheap: holds the pool's lock for an instant, walks nothing. */
 VRP_API VRP_NODISCARD vrp_status vrp_pool_stats_get(vrp_pool *pool, vrp_stats *out_stats);
 
 /* The three figures most asked for, each one atomic read, 0 for NULL. Counters
@@ -359,6 +360,7 @@ VRP_API VRP_NODISCARD vrp_status vrp_scope_close(vrp_pool *pool, vrp_scope scope
 VRP_API VRP_NODISCARD vrp_status vrp_scope_release(vrp_pool *pool, vrp_scope scope,
                                                    uint64_t *out_blocks);
 
+/* Counters of one scope. Errors: INVALID_ARGUMENT (no such scope). */
 VRP_API VRP_NODISCARD vrp_status vrp_scope_stats_get(vrp_pool *pool, vrp_scope scope,
                                                      vrp_group_stats *out_stats);
 

@@ -100,7 +100,7 @@ void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t) {
         vrpi_extent *oldest = NULL, *waiting = NULL;
         for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
             vrpi_extent *e = (vrpi_extent *)(void *)n;
-            if (e->idle_since + age > core->ticks)
+            if (core->ticks - e->idle_since < age)
                 continue;
             if (!vrpi_done(e->stream, e->stamp) || e->ghosts > 0)
                 waiting = e;
@@ -316,7 +316,7 @@ static int reuse_idle(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena,
 static void conclude(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes, int keep) {
     uint64_t i = vrpi_granule_of(core, arena, addr);
     uint64_t last = vrpi_granule_of(core, arena, addr + bytes - 1);
-    uint64_t created = 0;
+    uint64_t created = 0, count = 0;
     for (; i <= last; i++) {
         vrpi_extent *e = arena->granules[i];
         if (e == NULL || !e->fresh)
@@ -324,6 +324,7 @@ static void conclude(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t
         e->fresh = 0;
         if (keep) {
             created += e->bytes;
+            count++;
             continue;
         }
         e->live = 0;
@@ -333,7 +334,7 @@ static void conclude(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t
             e->live = 1;
         }
     }
-    vrpi_reserved_commit(core, created); /* also what the driver would not take back */
+    vrpi_reserved_commit(core, created, count); /* also what the driver would not take back */
 }
 
 /* GAP_RULE_LIMIT, at a growth: down to the limit, with room for what the block

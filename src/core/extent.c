@@ -16,9 +16,12 @@ void vrpi_reserved_add(vrpi_pool *core, uint64_t bytes) {
 }
 
 /* A request that fails after all must leave no trace: peaks move when it is sure. */
-void vrpi_reserved_commit(vrpi_pool *core, uint64_t bytes) {
+void vrpi_reserved_commit(vrpi_pool *core, uint64_t bytes, uint64_t extents) {
     uint64_t now = atomic_load_explicit(&core->reserved, memory_order_relaxed);
     core->reserved_total += bytes;
+    core->extents_total += extents;
+    if (core->extent_count > core->extents_peak)
+        core->extents_peak = core->extent_count;
     if (now > core->reserved_peak)
         core->reserved_peak = now;
     if (now > core->high_water)
@@ -59,9 +62,6 @@ void vrpi_extent_link(vrpi_pool *core, vrpi_extent *extent) {
         extent->next->link = &extent->next;
     core->extents = extent;
     core->extent_count++;
-    core->extents_total++;
-    if (core->extent_count > core->extents_peak)
-        core->extents_peak = core->extent_count;
     extent->arena->backed_bytes += extent->bytes;
     granules_set(core, extent->arena, extent->addr, extent->bytes, extent);
     if (extent->live == 0)
@@ -205,7 +205,7 @@ vrp_status vrpi_extent_create(vrpi_pool *core, vrpi_arena *arena, uint64_t addr,
         vrpi_driver_failed(core, status);
         if (handle != 0) {
             orphan_keep(core, (vrpi_orphan){.handle = handle, .bytes = bytes, .addr = mapped});
-            vrpi_reserved_commit(core, 0); /* it stays reserved: the peak follows */
+            vrpi_reserved_commit(core, 0, 0); /* it stays reserved: the peak follows */
         } else {
             vrpi_reserved_sub(core, bytes);
         }

@@ -157,12 +157,16 @@ static vrp_status slow(vrp_pool *pool, vrp_devptr ptr, vrp_stream handle) {
             /* No host memory to remember that stream: its work is waited for,
              * the one case in which a free may block. */
             vrpi_mutex_unlock(&core->lock);
-            (void)core->ops->synchronize(core->ctx);
+            status = core->ops->synchronize(core->ctx);
             vrpi_mutex_lock(&core->lock);
             by = NULL;
+            if (status == VRP_OK)
+                status = vrpi_free_check(core, ptr, &block); /* the lock was dropped */
         }
-        vrpi_free_live(core, t, block, ptr, by, 1);
-        vrpi_tend(core, t);
+        if (status == VRP_OK) {
+            vrpi_free_live(core, t, block, ptr, by, 1);
+            vrpi_tend(core, t);
+        }
     }
     vrpi_mutex_unlock(&core->lock);
     if (status != VRP_OK)

@@ -305,6 +305,8 @@ static vrp_status resize_copy(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, 
         return resize_in_place(core, t, b, bytes, r.size);
     if (core->ops->copy_async == NULL)
         return vrpi_fail(VRP_NOT_SUPPORTED, "the driver cannot copy");
+    if (b->stream->per_thread && b->stream->owner != t)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "only its own thread can copy on that stream");
     if (!budget_take(core, t, b->tag, scope, r.size))
         return vrpi_fail(VRP_LIMIT_REACHED, "the buffer would exceed a budget");
     if (bytes > 0)

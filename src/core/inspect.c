@@ -49,6 +49,16 @@ static void slot_info(const vrpi_pool *core, const vrpi_slab *s, uint32_t i, vrp
                                           : VRP_BLOCK_STREAM;
 }
 
+/* Hits change blocks without the lock: none while somebody looks. */
+static void quiet(vrpi_pool *core, int begin) {
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next) {
+        if (begin)
+            vrpi_seize(t);
+        else
+            vrpi_leave(t);
+    }
+}
+
 static vrp_status find_live(vrpi_pool *core, vrp_devptr ptr, vrp_block_info *out) {
     const vrpi_arena *arena = vrpi_arena_at(core, ptr);
     const vrpi_block *block;
@@ -75,7 +85,9 @@ vrp_status vrp_block_info_get(vrp_pool *pool, vrp_devptr ptr, vrp_block_info *ou
     vrp_status status;
     VRPI_TRY(vrpi_enter(pool));
     vrpi_mutex_lock(&pool->core->lock);
+    quiet(pool->core, 1);
     status = find_live(pool->core, ptr, &info);
+    quiet(pool->core, 0);
     vrpi_mutex_unlock(&pool->core->lock);
     vrpi_exit(pool);
     return status == VRP_OK ? vrpi_struct_out(out_info, &info, sizeof info, "vrp_block_info")
@@ -177,9 +189,11 @@ vrp_status vrp_pool_walk(vrp_pool *pool, const vrp_walk_fns *fns, void *user) {
     VRPI_TRY(vrpi_enter(pool));
     core = pool->core;
     vrpi_mutex_lock(&core->lock);
+    quiet(core, 1);
     for (const vrpi_arena *a = core->arenas; a != NULL; a = a->next)
         if (walk_extents(core, a, &in, user) || walk_blocks(core, a, &in, user))
             break;
+    quiet(core, 0);
     vrpi_mutex_unlock(&core->lock);
     vrpi_exit(pool);
     return VRP_OK;

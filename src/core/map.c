@@ -60,16 +60,3 @@ void vrpi_map_set(vrpi_pool *core, uint64_t addr, uint64_t bytes, void *block) {
             memory_order_release);
     }
 }
-
-/* The last entry at or below addr's cell, down to `low`: for errors and queries. */
-void *vrpi_map_find_before(vrpi_pool *core, uint64_t addr, uint64_t low) {
-    for (uint64_t at = addr & ~(VRPI_CELL - 1);; at -= VRPI_CELL) {
-        void *found;
-        if (core->leaves[at >> VRPI_LEAF_SHIFT] == NULL)
-            at &= ~((UINT64_C(1) << VRPI_LEAF_SHIFT) - 1); /* skips an empty leaf */
-        else if ((found = vrpi_map_get(core, at)) != NULL)
-            return found;
-        if (at < low + VRPI_CELL)
-            return NULL;
-    }
-}

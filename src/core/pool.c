@@ -117,8 +117,10 @@ static vrp_status initial_back(vrpi_pool *core) {
     uint64_t g = core->granularity, bytes = (core->config.initial_bytes + g - 1) / g * g;
     vrpi_arena *arena = core->arenas;
     uint64_t at = 0;
-    if (bytes == 0)
+    if (core->config.initial_bytes == 0)
         return VRP_OK;
+    if (core->config.initial_bytes > core->device.total_bytes)
+        return vrpi_fail(VRP_OUT_OF_DEVICE_MEMORY, "initial_bytes is more than the device has");
     if (vrpi_limit_exceeded(core, bytes))
         return vrpi_fail(VRP_LIMIT_REACHED, "initial_bytes is above limit_bytes");
     if (core->backing == VRP_BACKING_MALLOC)
@@ -136,7 +138,7 @@ static vrp_status initial_back(vrpi_pool *core) {
         vrpi_extent_unuse(core, arena, arena->base + at, piece, NULL, 0);
         at += piece;
     }
-    vrpi_reserved_commit(core, bytes);
+    vrpi_reserved_commit(core, bytes, core->extent_count);
     return VRP_OK;
 }
 

@@ -334,6 +334,8 @@ vrp_status vrpi_device_wait(vrpi_pool *core, vrpi_thread *t, vrpi_stream *waiter
         atomic_load_explicit(&core->knob[VRP_KNOB_DEVICE_WAITS], memory_order_relaxed) == 0 ||
         waiter->capturing || awaited->capturing || awaited->polling || is_lost(core))
         return VRP_UNAVAILABLE;
+    if (waiter->per_thread && waiter->owner != t)
+        return VRP_UNAVAILABLE; /* from here the wait would land on another stream */
     if (core->capturing_count > 0 &&
         (waiter->handle == VRP_STREAM_LEGACY || awaited->handle == VRP_STREAM_LEGACY))
         return VRP_UNAVAILABLE;

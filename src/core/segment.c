@@ -43,7 +43,6 @@ vrp_status vrpi_segment_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out
         return status;
     }
     core->extents_created++;
-    vrpi_reserved_commit(core, bytes);
     arena->base = base;
     arena->end = base + bytes;
     arena->number = core->arena_numbers++;
@@ -57,6 +56,7 @@ vrp_status vrpi_segment_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out
     arena->first = arena->last = block;
     vrpi_arena_cover(core, arena, block, base, base + bytes);
     vrpi_extent_link(core, extent);
+    vrpi_reserved_commit(core, bytes, 1);
     *out = arena;
     return VRP_OK;
 }

@@ -30,10 +30,24 @@ vrpi_stream *vrpi_stream_find(vrpi_pool *core, vrpi_thread *t, vrp_stream handle
     return NULL;
 }
 
+/* VRP_STREAMS_UNTRACKED: a handle with a new id was another stream's before. */
+static void reused(vrpi_pool *core, vrp_stream handle) {
+    if ((core->config.flags & VRP_STREAMS_UNTRACKED) == 0 || handle <= VRP_STREAM_PER_THREAD)
+        return;
+    for (vrpi_stream *s = core->streams, *next; s != NULL; s = next) {
+        next = s->next;
+        if (s->handle != handle || s->forgotten)
+            continue;
+        s->forgotten = 1;
+        vrpi_stream_settle(core, s);
+    }
+}
+
 vrp_status vrpi_stream_get(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, uint64_t key,
                            vrpi_stream **out) {
     vrpi_stream *s = vrpi_stream_find(core, t, handle, key);
     if (s == NULL) {
+        reused(core, handle);
         s = vrpi_host_alloc(core, sizeof *s);
         if (s == NULL)
             return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a stream");

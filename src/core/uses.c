@@ -54,17 +54,29 @@ static int add(vrpi_pool *core, vrpi_uses **place, vrp_devptr ptr, vrpi_stream *
     return 1;
 }
 
+static void set_deferred(vrpi_block *block, vrp_devptr ptr) {
+    if (block->slab != NULL)
+        atomic_store_explicit(&block->slab->slot[vrpi_slot_index(block->slab, ptr)].state,
+                              VRPI_DEFERRED, memory_order_relaxed);
+    else
+        block->state = VRPI_DEFERRED;
+}
+
 /* Puts a freed block on the list of those that wait for others. 0: there is
  * nothing to wait for any more. */
 int vrpi_defer(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *by) {
     vrpi_uses **place = place_of(core, block, ptr);
     vrpi_uses *uses;
     if (place == NULL || (by != NULL && by != block->arena->stream && !add(core, place, ptr, by))) {
-        /* No host memory to remember whom to wait for: wait now. The block is
-         * still in use as far as others are concerned. */
+        /* No host memory to remember whom to wait for: wait now. If that fails
+         * too, the block stays out of use. */
+        vrp_status status;
+        set_deferred(block, ptr);
         vrpi_mutex_unlock(&core->lock);
-        (void)core->ops->synchronize(core->ctx);
+        status = core->ops->synchronize(core->ctx);
         vrpi_mutex_lock(&core->lock);
+        if (status != VRP_OK)
+            return 1;
         if (place != NULL && *place != NULL) {
             vrpi_uses_free(core, *place);
             *place = NULL;
@@ -75,11 +87,7 @@ int vrpi_defer(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *
     *place = NULL;
     for (uint32_t i = 0; i < uses->count; i++)
         uses->use[i].stamp = vrpi_stamp(uses->use[i].stream);
-    if (block->slab != NULL)
-        atomic_store_explicit(&block->slab->slot[vrpi_slot_index(block->slab, ptr)].state,
-                              VRPI_DEFERRED, memory_order_relaxed);
-    else
-        block->state = VRPI_DEFERRED;
+    set_deferred(block, ptr);
     uses->next = core->deferred;
     core->deferred = uses;
     return 1;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Locks with ranks, condition variables, fork counter and time over POSIX. */
+/* Locks with ranks, fork counter and time over POSIX. */
 
 #include "platform/sync.h"
 
-#include <errno.h>
 #include <sched.h>
 #include <time.h>
 
@@ -71,38 +70,6 @@ void vrpi_mutex_unlock(vrpi_mutex *mutex) {
     (void)pthread_mutex_unlock(&mutex->mutex);
     rank_pop(mutex->rank);
 }
-
-int vrpi_cond_init(vrpi_cond *cond) {
-    pthread_condattr_t attr;
-    int error = pthread_condattr_init(&attr);
-    if (error != 0)
-        return error;
-    error = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    if (error == 0)
-        error = pthread_cond_init(&cond->cond, &attr);
-    (void)pthread_condattr_destroy(&attr);
-    return error;
-}
-
-void vrpi_cond_destroy(vrpi_cond *cond) { (void)pthread_cond_destroy(&cond->cond); }
-
-void vrpi_cond_wait(vrpi_cond *cond, vrpi_mutex *mutex) {
-    (void)pthread_cond_wait(&cond->cond, &mutex->mutex);
-}
-
-int vrpi_cond_wait_ns(vrpi_cond *cond, vrpi_mutex *mutex, uint64_t ns) {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(ns / 1000000000u);
-    until.tv_nsec += (long)(ns % 1000000000u);
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000L;
-    }
-    return pthread_cond_timedwait(&cond->cond, &mutex->mutex, &until) != ETIMEDOUT;
-}
-
-void vrpi_cond_broadcast(vrpi_cond *cond) { (void)pthread_cond_broadcast(&cond->cond); }
 
 static void in_child(void) {
     (void)atomic_fetch_add_explicit(&vrpi_fork_count, 1, memory_order_relaxed);

@@ -2,8 +2,7 @@
 #ifndef VRPI_PLATFORM_SYNC_H
 #define VRPI_PLATFORM_SYNC_H
 
-/* Locks with ranks, condition variables, one-time thread-exit hooks, the fork
- * counter, sleeping. Ranks are checked where VRPI_LOCK_RANKS is defined: a
+/* Locks with ranks, the fork counter, time. Ranks are checked where VRPI_LOCK_RANKS is defined: a
  * thread may take a lock only if its rank is above that of every lock it
  * holds. */
 
@@ -12,11 +11,9 @@
 #include <stdint.h>
 
 enum {
-    VRPI_RANK_GLOBAL = 10,   /* list of pools and threads */
-    VRPI_RANK_GROWABLE = 20, /* one growable buffer's resize */
-    VRPI_RANK_POOL = 30,     /* a pool's structure */
-    VRPI_RANK_SHARD = 40,    /* what is below a pool */
-    VRPI_RANK_DRIVER = 50,   /* a driver's own state: innermost */
+    VRPI_RANK_POOL = 30,   /* a pool's structure */
+    VRPI_RANK_SHARD = 40,  /* what is below a pool */
+    VRPI_RANK_DRIVER = 50, /* a driver's own state: innermost */
 };
 
 typedef struct vrpi_mutex {
@@ -28,17 +25,6 @@ int vrpi_mutex_init(vrpi_mutex *mutex, int rank); /* 0 on success */
 void vrpi_mutex_destroy(vrpi_mutex *mutex);
 void vrpi_mutex_lock(vrpi_mutex *mutex);
 void vrpi_mutex_unlock(vrpi_mutex *mutex);
-
-typedef struct vrpi_cond {
-    pthread_cond_t cond;
-} vrpi_cond;
-
-int vrpi_cond_init(vrpi_cond *cond);
-void vrpi_cond_destroy(vrpi_cond *cond);
-void vrpi_cond_wait(vrpi_cond *cond, vrpi_mutex *mutex);
-/* Waits at most that long; 1 if it was woken, 0 if time ran out. */
-int vrpi_cond_wait_ns(vrpi_cond *cond, vrpi_mutex *mutex, uint64_t ns);
-void vrpi_cond_broadcast(vrpi_cond *cond);
 
 /* How often this process has forked on the child's side: 0 in the process that
  * loaded the library. A pool remembers the value of its creation. */

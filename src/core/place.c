@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: MIT */
+/* Placing a request.
+ *
+ * Placement: among the smallest holes that fit, the one that needs the fewest
+ * newly backed bytes, then the smallest, then the lowest address. A block goes
+ * to the start or the end of its hole, next to a neighbour: a hole of odd size
+ * in the middle would split every later one. */
+
+#include "core/core.h"
+
+enum { CANDIDATES_MAX = 256 };
+
+typedef struct place {
+    vrpi_arena *arena;
+    vrpi_block *block; /* NULL: the untouched tail of the arena */
+    uint64_t addr;
+    uint64_t unbacked; /* bytes of granules to back */
+    int found;
+} place;
+
+/* Bytes to back for a block there; 0 if a driver call is changing it now. */
+static int measure(const vrpi_pool *core, const vrpi_arena *arena, uint64_t addr, uint64_t size,
+                   uint64_t *out_unbacked) {
+    uint64_t g = core->granularity, unbacked = 0;
+    uint64_t i = vrpi_granule_of(core, arena, addr);
+    uint64_t last = vrpi_granule_of(core, arena, addr + size - 1);
+    while (i <= last) {
+        const vrpi_extent *e = i < arena->granule_count ? arena->granules[i] : NULL;
+        if (e == NULL) {
+            unbacked += g;
+            i++;
+            continue;
+        }
+        if (e->state == VRPI_EXTENT_TRANSIT)
+            return 0;
+        i = vrpi_granule_of(core, arena, e->addr + e->bytes - 1) + 1;
+    }
+    *out_unbacked = unbacked;
+    return 1;
+}
+
+static void consider(const vrpi_pool *core, vrpi_block *hole, uint64_t addr, uint64_t size,
+                     place *best) {
+    uint64_t unbacked;
+    if (addr < hole->addr || addr + size > hole->addr + hole->bytes)
+        return;
+    if (!measure(core, hole->arena, addr, size, &unbacked))
+        return;
+    if (best->found && unbacked >= best->unbacked)
+        return; /* holes come in order of size and address */
+    best->found = 1;
+    best->arena = hole->arena;
+    best->block = hole;
+    best->addr = addr;
+    best->unbacked = unbacked;
+}
+
+static uint64_t align_up(uint64_t x, uint64_t alignment) {
+    return (x + alignment - 1) & ~(alignment - 1);
+}
+
+/* The untouched end of the space's newest arena. */
+static void consider_tail(const vrpi_pool *core, vrpi_space *space, uint64_t size,
+                          uint64_t alignment, place *best) {
+    vrpi_arena *arena = space->arenas;
+    uint64_t start, unbacked;
+    if (arena == NULL || core->backing == VRP_BACKING_MALLOC)
+        return;
+    start = arena->end;
+    if (arena->last != NULL && arena->last->state == VRPI_FREE)
+        start = arena->last->addr;
+    start = align_up(start, alignment);
+    if (start + size > arena->base + arena->bytes)
+        return;
+    if (!measure(core, arena, start, size, &unbacked)) {
+        start = align_up(arena->end, alignment); /* the last granule is being changed */
+        if (start + size > arena->base + arena->bytes ||
+            !measure(core, arena, start, size, &unbacked))
+            return;
+    }
+    if (best->found && unbacked >= best->unbacked)
+        return;
+    best->found = 1;
+    best->arena = arena;
+    best->block = NULL;
+    best->addr = start;
+    best->unbacked = unbacked;
+}
+
+/* Knob SPLIT_LIMIT_BYTES: a large segment is not cut up for a small request. */
+static int may_split(const vrpi_pool *core, uint64_t hole_bytes, uint64_t size) {
+    uint64_t limit =
+        atomic_load_explicit(&core->knob[VRP_KNOB_SPLIT_LIMIT_BYTES], memory_order_relaxed);
+    return limit == 0 || core->backing != VRP_BACKING_MALLOC || hole_bytes <= limit ||
+           size >= hole_bytes / 2;
+}
+
+static void find_place(const vrpi_pool *core, vrpi_space *space, uint64_t size, uint64_t alignment,
+                       place *best) {
+    int left = CANDIDATES_MAX;
+    best->found = 0;
+    for (vrpi_node *n = vrpi_treap_at_least(&space->free, size, 0); n != NULL && left-- > 0;
+         n = vrpi_treap_next(n)) {
+        vrpi_block *hole = (vrpi_block *)(void *)n;
+        uint64_t end = (hole->addr + hole->bytes - size) & ~(alignment - 1);
+        if (!may_split(core, hole->bytes, size))
+            break;
+        consider(core, hole, align_up(hole->addr, alignment), size, best);
+        if (best->found && best->unbacked == 0)
+            return;
+        if (hole->bytes > size)
+            consider(core, hole, end, size, best);
+        if (best->found && best->unbacked == 0)
+            return;
+    }
+    consider_tail(core, space, size, alignment, best);
+}
+
+/* Bytes of idle extents that a block there would take into use. */
+static uint64_t idle_taken(const vrpi_pool *core, const place *at, uint64_t size) {
+    uint64_t bytes = 0;
+    for (uint64_t addr = at->addr; addr < at->addr + size;) {
+        const vrpi_extent *e = at->arena->granules[vrpi_granule_of(core, at->arena, addr)];
+        if (e->live == 0)
+            bytes += e->bytes;
+        addr = e->addr + e->bytes;
+    }
+    return bytes;
+}
+
+/* A short-lived block may sit in a hole of another class of its stream that
+ * has its memory already: it will be gone before it can do harm there, and
+ * nothing has to be moved. Of several, the hole that leaves most idle extents
+ * idle, then the smallest. */
+static int borrow(const vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uint64_t size,
+                  uint64_t alignment, place *best) {
+    enum { SHORT_LIFE = 1024, LOOKS = 64 };
+    uint32_t life = stream->life[vrpi_life_bucket(size)];
+    uint64_t best_idle = UINT64_MAX, best_bytes = UINT64_MAX;
+    if (life == 0 || life > SHORT_LIFE || klass == VRPI_CLASS_SLAB || klass == VRPI_CLASS_WEIGHTS)
+        return 0;
+    for (int k = VRPI_CLASS_SMALL; k <= VRPI_CLASS_HUGE; k++) {
+        int left = LOOKS;
+        vrpi_node *n = k == klass ? NULL : vrpi_treap_at_least(&stream->space[k].free, size, 0);
+        for (; n != NULL && left-- > 0; n = vrpi_treap_next(n))
+            for (int side = 0; side < 2; side++) {
+                vrpi_block *hole = (vrpi_block *)(void *)n;
+                uint64_t end = (hole->addr + hole->bytes - size) & ~(alignment - 1);
+                place here = {0};
+                uint64_t idle;
+                consider(core, hole, side ? end : align_up(hole->addr, alignment), size, &here);
+                if (!here.found || here.unbacked > 0)
+                    continue;
+                idle = idle_taken(core, &here, size);
+                if (idle > best_idle || (idle == best_idle && hole->bytes >= best_bytes))
+                    continue;
+                best_idle = idle;
+                best_bytes = hole->bytes;
+                *best = here;
+            }
+    }
+    return best_idle != UINT64_MAX;
+}
+
+/* Whether idle extents of at most that size, room below the maximum and what
+ * could be released add up to the need. If not, larger ones have to serve. */
+static int can_meet(const vrpi_pool *core, uint64_t bytes) {
+    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t have = core->high_water > reserved ? core->high_water - reserved : 0;
+    for (const vrpi_node *n = core->idle.count > 0 ? vrpi_treap_at_least(&core->idle, 0, 0) : NULL;
+         n != NULL && have < bytes; n = vrpi_treap_next(n)) {
+        const vrpi_extent *e = (const vrpi_extent *)(const void *)n;
+        if (e->bytes <= bytes || vrpi_done(e->stream, e->stamp))
+            have += e->bytes;
+    }
+    return have >= bytes || core->idle.count == 0;
+}
+
+/* Marks the unbacked granules of a block as ours, or as nobody's. */
+static void claim(vrpi_pool *core, vrpi_arena *arena, const vrpi_block *block, int ours) {
+    uint64_t i = vrpi_granule_of(core, arena, block->addr);
+    uint64_t last = vrpi_granule_of(core, arena, block->addr + block->bytes - 1);
+    for (; i <= last; i++) {
+        if (ours && arena->granules[i] == NULL)
+            arena->granules[i] = &core->claimed;
+        else if (!ours && arena->granules[i] == &core->claimed)
+            arena->granules[i] = NULL;
+    }
+}
+
+static vrp_status take(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream, place *at,
+                       uint64_t size, vrpi_block **out) {
+    vrpi_arena *arena = at->arena;
+    vrpi_block *block = at->block;
+    vrp_status status = VRP_OK;
+    if (block == NULL) {
+        uint64_t end = arena->base + align_up(at->addr + size - arena->base, core->granularity);
+        VRPI_TRY(vrpi_arena_granules(core, arena, end));
+        if (end > arena->end)
+            vrpi_arena_extend(core, arena, end);
+        block = arena->last;
+    }
+    block = vrpi_block_carve(core, block, at->addr, size);
+    block->state = VRPI_PLACING;
+    arena->used_blocks++;
+    vrpi_extent_use(core, arena, block->addr, size);
+    if (at->unbacked > 0) {
+        claim(core, arena, block, 1);
+        status = vrpi_back(core, request, arena, stream, block->addr, size);
+        claim(core, arena, block, 0);
+    }
+    if (status != VRP_OK) {
+        vrpi_extent_unuse(core, arena, block->addr, size, NULL, 0);
+        arena->used_blocks--;
+        vrpi_block_merge(core, block);
+        vrpi_arena_shrink(core, arena);
+        return status;
+    }
+    arena->space->taken_bytes += size;
+    block->born = core->ticks;
+    *out = block;
+    return VRP_OK;
+}
+
+/* malloc backing: an idle segment of another class or stream that fits changes
+ * hands: one whose work is done or, with `wait`, one in flight elsewhere, for
+ * which the stream is made to wait on the device. */
+static int adopt(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream, uint8_t klass,
+                 uint64_t size, uint64_t alignment, int wait) {
+    uint64_t need = size + (alignment > VRPI_UNIT ? alignment : 0);
+    vrpi_node *n = vrpi_treap_at_least(&core->idle, need, 0);
+    for (int left = 64; n != NULL && left > 0; n = vrpi_treap_next(n), left--) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        vrpi_stream *other = e->stream;
+        uint64_t stamp = e->stamp;
+        int ours = vrpi_done(other, stamp) || other == stream;
+        if (e->arena->space == &stream->space[klass] || !may_split(core, e->bytes, size) ||
+            (!ours && !wait))
+            continue;
+        if (!ours) {
+            if (vrpi_device_wait(core, request->thread, stream, other, stamp) != VRP_OK)
+                continue; /* no lock was dropped, or nothing has changed that matters */
+            if (!e->node.linked || e->stream != other || e->stamp != stamp)
+                return 1; /* taken meanwhile: look again */
+            e->stream = stream;
+            e->stamp = vrpi_stamp(stream);
+        }
+        if (e->arena->space != NULL)
+            vrpi_arena_detach(core, e->arena);
+        vrpi_arena_attach(core, e->arena, stream, klass);
+        return 1;
+    }
+    return 0;
+}
+
+/* Segments are the smallest multiple of the request that is large enough: what
+ * is left over then fits another of its kind. */
+static uint64_t segment_bytes(const vrpi_pool *core, const vrpi_space *space, uint64_t exact) {
+    uint64_t least =
+        atomic_load_explicit(&core->knob[VRP_KNOB_SEGMENT_BYTES], memory_order_relaxed);
+    uint64_t split =
+        atomic_load_explicit(&core->knob[VRP_KNOB_SPLIT_LIMIT_BYTES], memory_order_relaxed);
+    /* What is only filled leaves no holes: few, large ones. But never more at
+     * once than a sixteenth of what is there. */
+    int loading = space->freed_bytes * 32 <= space->taken_bytes;
+    uint64_t most = least * (loading ? 32 : 4);
+    uint64_t want = atomic_load_explicit(&core->reserved, memory_order_relaxed) / 16;
+    if (want > most)
+        want = most;
+    if (want < least)
+        want = least;
+    if (split != 0 && want > split)
+        want = split; /* or the request itself could not have it */
+    if (split != 0)
+        return want > exact ? want / exact * exact : exact;
+    return (want + exact - 1) / exact * exact;
+}
+
+static vrp_status new_segment(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
+                              uint8_t klass, uint64_t size, uint64_t alignment) {
+    uint64_t exact = align_up(size + (alignment > VRPI_UNIT ? alignment : 0), core->granularity);
+    uint64_t want = align_up(segment_bytes(core, &stream->space[klass], size), core->granularity);
+    vrpi_arena *arena;
+    vrp_status status;
+    for (;;) {
+        if (want < exact)
+            want = exact;
+        vrpi_make_room(core, request->thread, want);
+        vrpi_gap_missed(core, want);
+        status = vrpi_limit_exceeded(core, want) ? VRP_OUT_OF_DEVICE_MEMORY
+                                                 : vrpi_segment_create(core, want, &arena);
+        if (status == VRP_OK) {
+            vrpi_arena_attach(core, arena, stream, klass);
+            return VRP_OK;
+        }
+        if (status != VRP_OUT_OF_DEVICE_MEMORY)
+            return status;
+        if (want > exact) {
+            /* a large step no longer fits: smaller ones, to exactly what is needed */
+            want = align_up(want / 2, core->granularity);
+            if (want < exact)
+                want = exact;
+            continue;
+        }
+        if (adopt(core, request, stream, klass, size, alignment, 1))
+            return VRP_OK;
+        return vrpi_oom(core, request, want); /* OK: the caller searches again */
+    }
+}
+
+vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
+                            uint8_t klass, uint64_t size, uint64_t alignment, vrpi_block **out) {
+    vrpi_space *space = &stream->space[klass];
+    int flushed = 0;
+    for (;;) {
+        place at = {0};
+        VRPI_TRY(vrpi_nodes_reserve(core, 4, 1, 1));
+        find_place(core, space, size, alignment, &at);
+        if ((!at.found || at.unbacked > 0) && !flushed) {
+            /* What threads hold back may fit or make extents idle. */
+            flushed = 1;
+            int wanted = at.found ? vrpi_growth_is_barred(core, at.unbacked)
+                         : core->backing == VRP_BACKING_MALLOC ? 1
+                                                               : vrpi_growth_is_barred(core, size);
+            if (wanted && vrpi_fronts_flush_all(core) > 0)
+                continue;
+        }
+        if (at.found && at.unbacked > 0 && core->backing == VRP_BACKING_VMM &&
+            vrpi_growth_is_barred(core, at.unbacked) &&
+            !borrow(core, stream, klass, size, alignment, &at) && klass != VRPI_CLASS_SLAB &&
+            klass != VRPI_CLASS_SMALL && !can_meet(core, at.unbacked)) {
+            place tail = {0};
+            consider_tail(core, space, size, alignment, &tail);
+            if (tail.found) {
+                at = tail;
+                request->at_tail = 1;
+            }
+        }
+        if (at.found)
+            return take(core, request, stream, &at, size, out);
+        if (core->backing == VRP_BACKING_MALLOC) {
+            vrpi_poll(core, request->thread);
+            if (!adopt(core, request, stream, klass, size, alignment,
+                       vrpi_growth_is_barred(core, size)))
+                VRPI_TRY(new_segment(core, request, stream, klass, size, alignment));
+        } else {
+            vrpi_arena *arena;
+            VRPI_TRY(vrpi_arena_grow_space(core, stream, klass, size + alignment, &arena));
+        }
+    }
+}

@@ -178,26 +178,23 @@ VRP_API VRP_NODISCARD vrp_status vrp_sim_capture_end(vrp_sim *sim, vrp_stream st
 
 /* ---- Calls: prices, log, faults, hooks -------------------------------------------- */
 
-#define VRP_SIM_CALL_MAP(X)                                                                   \
-    X(DEVICE_INFO, 0)                                                                         \
-    X(MEM_INFO, 1)                                                                            \
-    X(EVENT_CREATE, 2)                                                                        \
-    X(EVENT_DESTROY, 3)                                                                       \
-    X(EVENT_RECORD, 4)                                                                        \
-    X(EVENT_QUERY, 5)                                                                         \
-    X(EVENT_SYNCHRONIZE, 6) X(SYNCHRONIZE, 7) X(MEM_ALLOC, 8) X(MEM_FREE, 9)                  \
-        X(ADDRESS_RESERVE, 10) X(ADDRESS_FREE, 11) X(HANDLE_CREATE, 12) X(HANDLE_RELEASE, 13) \
-            X(MAP, 14) X(SET_ACCESS, 15) X(UNMAP, 16) X(STREAM_WAIT_EVENT, 17)                \
-                X(CONTEXT_RECORD, 18) X(STREAM_ID, 19) X(STREAM_IS_CAPTURING, 20)             \
-                    X(COPY_ASYNC, 21)
+/* clang-format off */
+#define VRP_SIM_CALL_MAP(X) \
+    X(DEVICE_INFO, 0) X(MEM_INFO, 1) X(EVENT_CREATE, 2) X(EVENT_DESTROY, 3) \
+    X(EVENT_RECORD, 4) X(EVENT_QUERY, 5) X(EVENT_SYNCHRONIZE, 6) X(SYNCHRONIZE, 7) \
+    X(MEM_ALLOC, 8) X(MEM_FREE, 9) X(ADDRESS_RESERVE, 10) X(ADDRESS_FREE, 11) \
+    X(HANDLE_CREATE, 12) X(HANDLE_RELEASE, 13) X(MAP, 14) X(SET_ACCESS, 15) X(UNMAP, 16) \
+    X(STREAM_WAIT_EVENT, 17) X(CONTEXT_RECORD, 18) X(STREAM_ID, 19) \
+    X(STREAM_IS_CAPTURING, 20) X(COPY_ASYNC, 21)
 
 typedef enum vrp_sim_call {
 #define VRP_SIM_CALL_ENUM(name, value) VRP_SIM_CALL_##name = value,
     VRP_SIM_CALL_MAP(VRP_SIM_CALL_ENUM)
 #undef VRP_SIM_CALL_ENUM
-        VRP_SIM_CALL_COUNT,
+    VRP_SIM_CALL_COUNT,
     VRP_SIM_CALL_FORCE_INT32 = 0x7fffffff
 } vrp_sim_call;
+/* clang-format on */
 
 /* The CUDA name of a call ("cuMemMap"), NULL for none. Static. */
 VRP_API const char *vrp_sim_call_name(int32_t call);

@@ -244,8 +244,8 @@ typedef struct vrp_trim_result {
 } vrp_trim_result;
 
 /* Gives idle extents back until at most target_bytes are reserved. Extents
- * whose work is unfinished go when it completes (reclaimer thread or next
- * call). out_result may be NULL. Errors: those of the driver. */
+ * whose work is unfinished go at a later call, when it has completed. out_result
+ * may be NULL. Errors: those of the driver. */
 VRP_API VRP_NODISCARD vrp_status vrp_trim(vrp_pool *pool, uint64_t target_bytes, uint32_t flags,
                                           vrp_trim_result *out_result);
 

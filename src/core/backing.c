@@ -322,7 +322,7 @@ static void conclude(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t
         if (e == NULL || !e->fresh)
             continue;
         e->fresh = 0;
-        if (keep) {
+        if (keep || atomic_load_explicit(&core->lost, memory_order_relaxed) != 0) {
             created += e->bytes;
             count++;
             continue;

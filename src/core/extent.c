@@ -152,7 +152,7 @@ static void stray_keep(vrpi_pool *core, vrpi_extent *extent, uint64_t mapped) {
 }
 
 void vrpi_orphans_retry(vrpi_pool *core) {
-    while (core->orphan_count > 0) {
+    while (core->orphan_count > 0 && atomic_load_explicit(&core->lost, memory_order_relaxed) == 0) {
         vrpi_orphan o = core->orphans[--core->orphan_count];
         vrp_status status = VRP_OK;
         vrpi_mutex_unlock(&core->lock);

@@ -303,9 +303,9 @@ static vrp_status resize_copy(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, 
     vrp_status status = VRP_OK;
     if (b->size > 0 && bytes > 0 && r.size <= old)
         return resize_in_place(core, t, b, bytes, r.size);
-    if (core->ops->copy_async == NULL)
+    if (bytes > 0 && b->size > 0 && core->ops->copy_async == NULL)
         return vrpi_fail(VRP_NOT_SUPPORTED, "the driver cannot copy");
-    if (b->stream->per_thread && b->stream->owner != t)
+    if (bytes > 0 && b->size > 0 && b->stream->per_thread && b->stream->owner != t)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "only its own thread can copy on that stream");
     if (!budget_take(core, t, b->tag, scope, r.size))
         return vrpi_fail(VRP_LIMIT_REACHED, "the buffer would exceed a budget");
@@ -379,8 +379,6 @@ vrp_status vrp_growable_resize(vrp_growable *buffer, uint64_t bytes) {
         status = vrpi_fail(VRP_INVALID_SIZE, "%llu bytes; the buffer's maximum is %llu",
                            (unsigned long long)bytes, (unsigned long long)buffer->max);
         vrpi_fail_request(bytes);
-    } else if (buffer->ended) {
-        status = vrpi_fail(VRP_INVALID_ARGUMENT, "the buffer's scope was released");
     } else {
         status = resize(buffer, bytes);
     }
@@ -406,11 +404,11 @@ static void arena_end(vrpi_pool *core, vrp_growable *b) {
         return;
     }
     head = space->arenas;
-    if (vrpi_nodes_reserve(core, 1, 0, 0) == VRP_OK) {
-        /* as one free block, behind the arena whose tail is in use */
-        arena->space = NULL;
-        vrpi_arena_extend(core, arena, arena->base + arena->bytes);
-    }
+    if (vrpi_nodes_reserve(core, 1, 0, 0) != VRP_OK)
+        return; /* no host memory: its idle memory serves others, its addresses nobody */
+    /* as one free block, behind the arena whose tail is in use */
+    arena->space = NULL;
+    vrpi_arena_extend(core, arena, arena->base + arena->bytes);
     vrpi_arena_attach(core, arena, b->stream, VRPI_CLASS_HUGE);
     if (head != NULL) {
         space->arenas = head;
@@ -418,6 +416,14 @@ static void arena_end(vrpi_pool *core, vrp_growable *b) {
         head->space_next = arena;
     }
     vrpi_arena_shrink(core, arena);
+}
+
+static int has_ended(vrpi_pool *core, const vrp_growable *b) {
+    int ended;
+    vrpi_mutex_lock(&core->lock);
+    ended = b->ended;
+    vrpi_mutex_unlock(&core->lock);
+    return ended;
 }
 
 vrp_status vrp_growable_destroy(vrp_growable *buffer) {
@@ -435,7 +441,9 @@ vrp_status vrp_growable_destroy(vrp_growable *buffer) {
     if (status != VRP_OK)
         return status;
     core = pool->core;
-    status = buffer->size > 0 ? resize(buffer, 0) : VRP_OK;
+    status = has_ended(core, buffer) ? VRP_OK : resize(buffer, 0);
+    if (status != VRP_OK && has_ended(core, buffer))
+        status = VRP_OK; /* its scope was released meanwhile */
     if (status == VRP_OK) {
         vrpi_mutex_lock(&core->lock);
         unlink_buffer(buffer);

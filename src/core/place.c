@@ -239,7 +239,7 @@ static int adopt(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream, ui
             continue;
         if (!ours) {
             if (vrpi_device_wait(core, request->thread, stream, other, stamp) != VRP_OK)
-                continue; /* no lock was dropped, or nothing has changed that matters */
+                return 0; /* the lock may have been dropped: the list is not what it was */
             if (!e->node.linked || e->stream != other || e->stamp != stamp)
                 return 1; /* taken meanwhile: look again */
             e->stream = stream;

@@ -223,7 +223,7 @@ static vrp_status device_end(vrpi_pool *core) {
                                  : vrpi_fail(VRP_INTERNAL, "the driver does not take memory back");
     }
     for (vrpi_arena *a = core->arenas; core->backing == VRP_BACKING_VMM && a != NULL;) {
-        if (a->used_blocks == 0 && a->backed_bytes == 0 && a->klass != VRPI_CLASS_GROWABLE) {
+        if (a->used_blocks == 0 && a->backed_bytes == 0) {
             vrp_status status = vrpi_arena_release(core, a);
             if (status != VRP_OK)
                 return is_lost(core) ? VRP_OK : status;

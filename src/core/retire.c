@@ -247,7 +247,7 @@ static void mark_useful(vrpi_pool *core) {
 }
 
 int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t, vrp_status *out_status) {
-    vrpi_stream *chosen = NULL;
+    vrpi_stream *chosen = NULL, *other = NULL;
     vrp_event event;
     vrp_status status;
     uint64_t seq;
@@ -256,14 +256,29 @@ int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t, vrp_status *out_status) {
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         if (s->useful && !s->capturing && !s->polling && s->completed < s->seq)
             (void)vrpi_record(core, t, s);
+    mark_useful(core); /* another thread may have cleared the marks meanwhile */
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next) {
+        if (s->useful && s->polling)
+            other = s;
         if (s->useful && s->ring_count > 0 && !s->capturing && !s->polling &&
             (chosen == NULL ||
              s->ring[s->ring_first].order < chosen->ring[chosen->ring_first].order))
             chosen = s;
         s->useful = 0;
     }
-    if (chosen == NULL || is_lost(core))
+    if (is_lost(core))
+        return 0;
+    if (chosen == NULL && other != NULL) {
+        other->busy++; /* another thread is asking or waiting: so do we */
+        while (other->polling) {
+            vrpi_mutex_unlock(&core->lock);
+            vrpi_pause();
+            vrpi_mutex_lock(&core->lock);
+        }
+        other->busy--;
+        return 1;
+    }
+    if (chosen == NULL)
         return 0;
     chosen->polling = 1; /* its ring is ours meanwhile */
     event = chosen->ring[chosen->ring_first].event;
@@ -359,11 +374,13 @@ vrp_status vrpi_device_wait(vrpi_pool *core, vrpi_thread *t, vrpi_stream *waiter
         return awaited->completed >= stamp ? VRP_OK : VRP_UNAVAILABLE;
     }
     awaited->polling = 1; /* the event stays in the ring while the lock is dropped */
+    waiter->waiting++;
     vrpi_mutex_unlock(&core->lock);
     status = core->ops->stream_wait_event(core->ctx, waiter->handle, event);
     vrpi_mutex_lock(&core->lock);
     awaited->polling = 0;
     awaited->busy--;
+    waiter->waiting--;
     if (status != VRP_OK) {
         vrpi_driver_failed(core, status);
         return status;

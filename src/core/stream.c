@@ -38,6 +38,9 @@ static void reused(vrpi_pool *core, vrp_stream handle) {
         next = s->next;
         if (s->handle != handle || s->forgotten)
             continue;
+        s->seq++; /* blocks that are still live may have been used since the last record */
+        core->capturing_count -= s->capturing;
+        s->capturing = 0;
         s->forgotten = 1;
         vrpi_stream_settle(core, s);
     }
@@ -71,7 +74,8 @@ vrp_status vrpi_stream_get(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, u
 /* Nothing queued on the stream is unfinished as far as the pool is concerned. */
 static int quiet(const vrpi_stream *s) {
     return s->completed >= s->seq && s->ring_count == 0 && !s->recording && !s->polling &&
-           s->busy == 0 && !s->wanted && !s->useful && !s->capturing && s->refs == 0;
+           s->busy == 0 && s->waiting == 0 && !s->wanted && !s->useful && !s->capturing &&
+           s->refs == 0;
 }
 
 void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream) {
@@ -107,7 +111,7 @@ void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream) {
 }
 
 void vrpi_stream_quiet(vrpi_pool *core, vrpi_stream *stream) {
-    while (stream->recording || stream->polling) {
+    while (stream->recording || stream->polling || stream->waiting > 0) {
         vrpi_mutex_unlock(&core->lock);
         vrpi_pause();
         vrpi_mutex_lock(&core->lock);
@@ -163,6 +167,21 @@ vrp_status vrp_stream_forget(vrp_pool *pool, vrp_stream stream) {
     return status;
 }
 
+/* Records on the legacy stream, or on the whole context for a forgotten one,
+ * that are on their way: no new ones begin while a stream captures. */
+static void shared_records_end(vrpi_pool *core) {
+    for (vrpi_stream *s = core->streams; s != NULL;) {
+        if (s->recording && (s->forgotten || s->handle == VRP_STREAM_LEGACY)) {
+            vrpi_mutex_unlock(&core->lock);
+            vrpi_pause();
+            vrpi_mutex_lock(&core->lock);
+            s = core->streams;
+        } else {
+            s = s->next;
+        }
+    }
+}
+
 static vrp_status capture_mark(vrp_pool *pool, vrp_stream stream, int begin) {
     vrpi_pool *core;
     vrpi_thread *t;
@@ -184,8 +203,10 @@ static vrp_status capture_mark(vrp_pool *pool, vrp_stream stream, int begin) {
             s->capturing = (uint8_t)begin;
             core->capturing_count += begin ? 1 : UINT32_MAX;
             s->busy++;
-            if (begin)
+            if (begin) {
                 vrpi_stream_quiet(core, s); /* a record on its way would end the capture */
+                shared_records_end(core);
+            }
             s->busy--;
             if (!begin && (core->config.flags & VRP_STREAMS_UNTRACKED) != 0)
                 (void)vrpi_record(core, t, s); /* it may be destroyed without a word */

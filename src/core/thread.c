@@ -66,6 +66,8 @@ static void thread_retire(vrpi_thread *t) {
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         if (s->owner == t) {
             s->busy++;
+            s->forgetting = 1;
+            vrpi_stream_quiet(core, s);
             s->seq++; /* blocks that are still live may have been used since */
             (void)vrpi_record(core, t, s);
             core->capturing_count -= s->capturing;
@@ -113,6 +115,7 @@ static void key_make(void) { exit_ready = pthread_key_create(&exit_key, thread_e
 /* Parts of pools that are gone. */
 static void purge_dead(void) {
     vrpi_thread **link = &mine;
+    (void)pthread_mutex_lock(&alive_lock); /* whoever ends a pool still looks at its part */
     while (*link != NULL) {
         vrpi_thread *t = *link;
         if (pool_of(t) == NULL) {
@@ -122,6 +125,7 @@ static void purge_dead(void) {
             link = &t->thread_next;
         }
     }
+    (void)pthread_mutex_unlock(&alive_lock);
 }
 
 vrpi_thread *vrpi_thread_get(vrp_pool *pool) {

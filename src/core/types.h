@@ -234,6 +234,7 @@ struct vrpi_stream {
     } waited[VRPI_WAITED]; /* streams that this one already waits for, up to seq */
     uint32_t waited_turn;
     uint32_t life[VRPI_LIVES]; /* by size: how long blocks lived at most, recently; 0: unknown */
+    uint32_t waiting;          /* waits that are being put on it just now */
     uint64_t snapshot;         /* while `syncing`: seq when the device-wide wait began */
     uint8_t capturing, forgotten, recording, polling, per_thread;
     uint8_t wanted; /* a record of its idle memory is due */

@@ -14,27 +14,31 @@ static atomic_int stop;
 
 /* ---- One thread is paused inside one driver call ------------------------------- */
 
-static struct {
+typedef struct pause {
     int32_t call;
+    uint64_t argument; /* 0: any */
     atomic_int armed;
     vrpt_gate arrived, go;
-} pause_at = {.arrived = VRPT_GATE_INITIALIZER, .go = VRPT_GATE_INITIALIZER};
+} pause;
+#define PAUSE_AT(which) \
+    { (which), 0, 1, VRPT_GATE_INITIALIZER, VRPT_GATE_INITIALIZER }
 
-static _Thread_local int this_thread_pauses;
+static _Thread_local pause *this_thread_pauses; /* NULL: it does not */
 
 static void hook(void *user, int32_t call, uint64_t argument) {
+    pause *at = this_thread_pauses;
     (void)user;
-    (void)argument;
-    if (!this_thread_pauses || call != pause_at.call || !atomic_exchange(&pause_at.armed, 0))
+    if (at == NULL || call != at->call || (at->argument != 0 && argument != at->argument) ||
+        !atomic_exchange(&at->armed, 0))
         return;
-    vrpt_gate_open(&pause_at.arrived);
-    if (!vrpt_gate_wait(&pause_at.go))
+    vrpt_gate_open(&at->arrived);
+    if (!vrpt_gate_wait(&at->go))
         vrpt_note(&trouble, "nobody let the paused thread go on");
 }
 
 typedef struct task {
     vrpt *t;
-    int pauses;
+    pause *at;
     vrp_status (*run)(struct task *job);
     vrp_stream stream;
     vrp_scope scope;
@@ -48,7 +52,7 @@ typedef struct task {
 
 static void *perform(void *argument) {
     task *job = argument;
-    this_thread_pauses = job->pauses;
+    this_thread_pauses = job->at;
     job->status = job->run(job);
     vrpt_gate_open(&job->done);
     return NULL;
@@ -59,26 +63,19 @@ static void launch(task *job) {
     assert_int_equal(pthread_create(&job->thread, NULL, perform, job), 0);
 }
 
-/* Starts a task and leaves it paused inside `call`. 0: it never came there. */
-static int launch_paused(task *job, int32_t call) {
-    vrpt_gate_reset(&pause_at.arrived);
-    vrpt_gate_reset(&pause_at.go);
-    pause_at.call = call;
-    atomic_store(&pause_at.armed, 1);
-    job->pauses = 1;
+/* Starts a task and leaves it paused inside its call. 0: it never came there. */
+static int launch_paused(task *job) {
     launch(job);
-    return vrpt_gate_wait_ms(&pause_at.arrived, 5000);
+    return vrpt_gate_wait_ms(&job->at->arrived, 5000);
 }
 
-/* Lets the paused task go on, and ends both. */
-static void finish(task *paused, task *other) {
-    vrpt_gate_open(&pause_at.go);
-    (void)pthread_join(paused->thread, NULL);
-    (void)pthread_join(other->thread, NULL);
+static void finish(task *job) {
+    if (job->at != NULL)
+        vrpt_gate_open(&job->at->go);
+    (void)pthread_join(job->thread, NULL);
 }
 
 static vrp_status run_poll(task *job) { return vrp_pool_poll(job->t->pool); }
-static vrp_status run_forget(task *job) { return vrp_stream_forget(job->t->pool, job->stream); }
 static vrp_status run_alloc(task *job) {
     return vrp_alloc(job->t->pool, job->bytes, job->stream, &job->ptr);
 }
@@ -142,24 +139,24 @@ static void forget_waits_for_a_record_elsewhere(void **state) {
     vrpt t;
     begin(&t, VRP_SIM_MANUAL);
     vrp_stream old = stream_with_work(&t);
-    task poll = {.t = &t, .run = run_poll};
+    pause record = PAUSE_AT(VRP_SIM_CALL_EVENT_RECORD);
+    task poll = {.t = &t, .at = &record, .run = run_poll};
     task forget = {.t = &t, .run = run_forget_and_destroy, .stream = old};
-    int arrived = launch_paused(&poll, VRP_SIM_CALL_EVENT_RECORD);
+    int arrived = launch_paused(&poll);
     launch(&forget);
     int early = vrpt_gate_wait_ms(&forget.done, 50);
-    finish(&poll, &forget);
+    finish(&poll);
+    finish(&forget);
     assert_true(arrived);
     assert_false(early);
     VRPT_OK(poll.status);
     VRPT_OK(forget.status);
-    vrp_stream fresh = vrpt_stream_create(&t); /* empty: events on it complete at once */
+    (void)vrpt_stream_create(&t); /* empty: events on it complete at once */
     VRPT_OK(vrp_pool_poll(t.pool));
     if (t.backing == VRP_BACKING_VMM) { /* giving a segment back waits in the driver */
         VRPT_OK(vrp_empty_cache(t.pool, NULL));
         assert_true(vrp_pool_reserved_bytes(t.pool) >= 8 * VRPT_MIB);
     }
-    assert_int_equal(vrpt_sim_stats(&t, 0).misuses, 0);
-    vrpt_stream_destroy(&t, fresh);
     end(&t);
 }
 
@@ -169,12 +166,14 @@ static void capture_begin_waits_for_a_record_elsewhere(void **state) {
     int intact = 0;
     begin(&t, VRP_SIM_MANUAL);
     vrp_stream stream = stream_with_work(&t);
-    task poll = {.t = &t, .run = run_poll};
+    pause record = PAUSE_AT(VRP_SIM_CALL_EVENT_RECORD);
+    task poll = {.t = &t, .at = &record, .run = run_poll};
     task capture = {.t = &t, .run = run_capture, .stream = stream};
-    int arrived = launch_paused(&poll, VRP_SIM_CALL_EVENT_RECORD);
+    int arrived = launch_paused(&poll);
     launch(&capture);
     int early = vrpt_gate_wait_ms(&capture.done, 50);
-    finish(&poll, &capture);
+    finish(&poll);
+    finish(&capture);
     assert_true(arrived);
     assert_false(early);
     VRPT_OK(poll.status);
@@ -234,27 +233,27 @@ static void free_amid_a_forget_caches_nothing(void **state) {
     }
     assert_int_equal(pthread_create(&thread, NULL, frees_late, &f), 0);
     int ready = vrpt_gate_wait(&f.ready);
-    task forget = {.t = &t, .run = run_forget, .stream = f.old};
-    int arrived = launch_paused(&forget, VRP_SIM_CALL_EVENT_RECORD);
+    pause record = PAUSE_AT(VRP_SIM_CALL_EVENT_RECORD);
+    task forget = {.t = &t, .at = &record, .run = run_forget_and_destroy, .stream = f.old};
+    int arrived = launch_paused(&forget);
     vrpt_gate_open(&f.free_now);
     int freed = vrpt_gate_wait_ms(&f.freed, 5000);
-    vrpt_gate_open(&pause_at.go);
-    (void)pthread_join(forget.thread, NULL);
-    vrpt_stream_destroy(&t, f.old);
+    finish(&forget);
     f.fresh = vrpt_stream_create(&t);
     vrpt_gate_open(&f.reuse_now);
     (void)pthread_join(thread, NULL);
     assert_true(ready && arrived && freed);
     VRPT_OK(forget.status);
-    assert_int_equal(vrpt_sim_stats(&t, 0).misuses, 0);
     end(&t);
 }
 
-/* A poll is paused in its query of the first event of a stream while another
- * thread makes a second stream wait for the first one. The second event of the
- * first stream stays unfinished: what it covers may not be given up. */
+/* One thread is recording on a stream in order to wait for it when another one
+ * begins to poll it, and is back while that one still asks about the stream's
+ * first event. What is behind the first event may not be given up with it. */
 static void device_wait_leaves_a_poll_alone(void **state) {
     (void)state;
+    if (vrpt_now.backing != VRP_BACKING_VMM)
+        skip(); /* half a segment does not change hands */
     vrpt t;
     vrp_devptr a = 0, b = 0;
     begin(&t, VRP_SIM_MANUAL);
@@ -266,96 +265,99 @@ static void device_wait_leaves_a_poll_alone(void **state) {
     VRPT_OK(vrp_pool_poll(t.pool));
     VRPT_OK(vrp_sim_launch(t.sim, one, b, 16 * VRPT_MIB, 9));
     VRPT_OK(vrp_free(t.pool, b, one));
-    task poll = {.t = &t, .run = run_poll};
-    task take = {.t = &t, .run = run_alloc, .stream = two, .bytes = 32 * VRPT_MIB};
-    int arrived = launch_paused(&poll, VRP_SIM_CALL_EVENT_QUERY);
-    launch(&take);
-    (void)vrpt_gate_wait_ms(&take.done, 5000);
+    pause record = PAUSE_AT(VRP_SIM_CALL_EVENT_RECORD), query = PAUSE_AT(VRP_SIM_CALL_EVENT_QUERY);
+    task take = {.t = &t, .at = &record, .run = run_alloc, .stream = two, .bytes = 32 * VRPT_MIB};
+    task poll = {.t = &t, .at = &query, .run = run_poll};
+    record.argument = one;
+    query.argument = 1; /* events are numbered */
+    int arrived = launch_paused(&take);
+    arrived = launch_paused(&poll) && arrived;
+    finish(&take);
     vrp_sim_complete(t.sim, one, 1);
-    task again = {.t = &t, .run = run_poll};
-    launch(&again);
-    (void)vrpt_gate_wait_ms(&again.done, 200);
-    finish(&poll, &again);
-    (void)pthread_join(take.thread, NULL);
+    vrp_status status = vrp_pool_poll(t.pool);
+    finish(&poll);
     assert_true(arrived);
+    VRPT_OK(status);
     VRPT_OK(poll.status);
     VRPT_OK(take.status);
-    VRPT_OK(again.status);
     VRPT_OK(vrp_pool_poll(t.pool));
-    assert_int_equal(vrpt_sim_stats(&t, 0).misuses, 0);
     end(&t);
 }
 
 /* ---- Scopes ------------------------------------------------------------------------ */
 
-enum { HIT_BLOCKS = VRPT_TSAN ? 1000 : 8000 };
+enum { HIT_BLOCKS = VRPT_TSAN ? 1000 : 20000 };
 
-typedef struct hitter {
-    vrpt *t;
+static struct {
     vrp_devptr blocks[HIT_BLOCKS];
-    vrpt_gate go;
-} hitter;
+    atomic_int go;
+} hit;
 
 /* Frees blocks of the scope and takes others, all from this thread's caches.
  * Which of the frees come too late is up to chance. */
 static void *hits(void *argument) {
-    hitter *h = argument;
-    if (!vrpt_gate_wait(&h->go))
-        vrpt_note(&trouble, "no scope to free from");
-    for (size_t i = 0; i < HIT_BLOCKS; i++) {
-        (void)!vrp_free(h->t->pool, h->blocks[i], VRP_STREAM_LEGACY);
-        h->blocks[i] = 0;
-        if (!vrpt_worker_ok(&trouble, "a hit",
-                            vrp_alloc(h->t->pool, 512, VRP_STREAM_LEGACY, &h->blocks[i])))
-            break;
+    vrpt *t = argument;
+    while (!atomic_load(&stop)) {
+        if (!atomic_load(&hit.go))
+            continue;
+        for (size_t i = 0; i < HIT_BLOCKS; i++) {
+            (void)!vrp_free(t->pool, hit.blocks[i], VRP_STREAM_LEGACY);
+            hit.blocks[i] = 0;
+            (void)vrpt_worker_ok(&trouble, "a hit",
+                                 vrp_alloc(t->pool, 512, VRP_STREAM_LEGACY, &hit.blocks[i]));
+        }
+        for (size_t i = 0; i < HIT_BLOCKS; i++)
+            (void)!vrp_free(t->pool, hit.blocks[i], VRP_STREAM_LEGACY);
+        atomic_store(&hit.go, 0);
     }
-    for (size_t i = 0; i < HIT_BLOCKS; i++)
-        (void)!vrp_free(h->t->pool, h->blocks[i], VRP_STREAM_LEGACY);
     return NULL;
+}
+
+static vrp_status one_scope_against_hits(vrpt *t, vrpt_rng *rng) {
+    vrp_alloc_info info = {.struct_size = sizeof info, .bytes = 512};
+    vrp_status status = vrp_scope_open(t->pool, 0, &info.scope);
+    for (size_t i = 0; i < HIT_BLOCKS && status == VRP_OK; i++)
+        status = vrp_alloc_ex(t->pool, &info, &hit.blocks[i]);
+    atomic_store(&hit.go, 1);
+    for (uint64_t left = vrpt_rng_below(rng, 20000); left > 0 && atomic_load(&hit.go); left--) {
+    }
+    if (status == VRP_OK)
+        status = vrp_scope_release(t->pool, info.scope, NULL);
+    while (atomic_load(&hit.go)) {
+    }
+    return status == VRP_OK ? vrp_pool_check(t->pool) : status;
 }
 
 static void scope_release_meets_hits(void **state) {
     (void)state;
-    static hitter h;
     vrpt t;
+    vrpt_rng rng = {8};
+    pthread_t thread;
+    vrp_status status = VRP_OK;
     begin(&t, VRP_SIM_IMMEDIATE);
-    for (int round = 0; round < 6 * VRPT_SCALE && !atomic_load(&trouble.noted); round++) {
-        vrp_alloc_info info = {.struct_size = sizeof info, .bytes = 512};
-        pthread_t thread;
-        memset(&h, 0, sizeof h);
-        h.t = &t;
-        h.go = (vrpt_gate)VRPT_GATE_INITIALIZER;
-        VRPT_OK(vrp_scope_open(t.pool, 0, &info.scope));
-        for (size_t i = 0; i < HIT_BLOCKS; i++)
-            VRPT_OK(vrp_alloc_ex(t.pool, &info, &h.blocks[i]));
-        assert_int_equal(pthread_create(&thread, NULL, hits, &h), 0);
-        vrpt_gate_open(&h.go);
-        rest_us(20 * (round % 40));
-        vrp_status status = vrp_scope_release(t.pool, info.scope, NULL);
-        (void)pthread_join(thread, NULL);
-        VRPT_OK(status);
-        VRPT_OK(vrp_pool_check(t.pool));
-    }
+    assert_int_equal(pthread_create(&thread, NULL, hits, &t), 0);
+    for (int round = 0; round < 8 * VRPT_SCALE && status == VRP_OK; round++)
+        status = one_scope_against_hits(&t, &rng);
+    atomic_store(&stop, 1);
+    (void)pthread_join(thread, NULL);
+    VRPT_OK(status);
     assert_int_equal(vrpt_stats(&t).blocks.current, 0);
     end(&t);
 }
 
-typedef struct filler {
-    vrpt *t;
-    _Atomic uint64_t *scope;
-} filler;
+static _Atomic uint64_t current;
 
 /* Allocates into the scope of the moment until it is told that it is gone. */
 static void *fills(void *argument) {
-    filler *f = argument;
+    vrpt *t = argument;
     while (!atomic_load(&stop) && !atomic_load(&trouble.noted)) {
         vrp_alloc_info info = {
-            .struct_size = sizeof info, .bytes = 512, .scope = atomic_load(f->scope)};
+            .struct_size = sizeof info, .bytes = 512, .scope = atomic_load(&current)};
         vrp_status status = VRP_OK;
         for (int i = 0; i < 64 && status == VRP_OK; i++) {
             vrp_devptr p = 0;
             info.bytes = i % 16 ? 512 : 200 * VRPT_KIB;
-            status = vrp_alloc_ex(f->t->pool, &info, &p);
+            status = vrp_alloc_ex(t->pool, &info, &p);
         }
         if (status != VRP_OK && status != VRP_INVALID_ARGUMENT)
             (void)vrpt_worker_ok(&trouble, "into a scope", status);
@@ -367,14 +369,12 @@ static void released_scope_takes_no_more_blocks(void **state) {
     (void)state;
     vrpt t;
     pthread_t threads[3];
-    _Atomic uint64_t current = 0;
     vrp_scope scope = 0;
     begin(&t, VRP_SIM_IMMEDIATE);
     VRPT_OK(vrp_scope_open(t.pool, 0, &scope));
     atomic_store(&current, scope);
-    filler f = {&t, &current};
     for (size_t i = 0; i < VRPT_COUNT(threads); i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, fills, &f), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, fills, &t), 0);
     vrp_status status = VRP_OK;
     for (int round = 0; round < 60 * VRPT_SCALE && status == VRP_OK; round++) {
         rest_us(50);
@@ -389,7 +389,6 @@ static void released_scope_takes_no_more_blocks(void **state) {
     VRPT_OK(status);
     VRPT_OK(vrp_scope_release(t.pool, scope, NULL));
     assert_int_equal(vrpt_stats(&t).blocks.current, 0);
-    assert_int_equal(vrpt_stats(&t).allocated_bytes.current, 0);
     end(&t);
 }
 
@@ -400,17 +399,19 @@ static void scope_release_meets_a_growing_buffer(void **state) {
     vrpt t;
     begin(&t, VRP_SIM_IMMEDIATE);
     vrp_growable_info info = {.struct_size = sizeof info, .max_bytes = 128 * VRPT_MIB};
-    task grow = {.t = &t, .run = run_resize, .bytes = 100 * VRPT_MIB};
+    pause more = PAUSE_AT(t.backing == VRP_BACKING_VMM ? VRP_SIM_CALL_HANDLE_CREATE
+                                                       : VRP_SIM_CALL_MEM_ALLOC);
+    task grow = {.t = &t, .at = &more, .run = run_resize, .bytes = 100 * VRPT_MIB};
     task release = {.t = &t, .run = run_release};
     VRPT_OK(vrp_scope_open(t.pool, 0, &info.scope));
     VRPT_OK(vrp_growable_create(t.pool, &info, &grow.buffer));
     VRPT_OK(vrp_growable_resize(grow.buffer, 10 * VRPT_MIB));
     release.scope = info.scope;
-    int arrived = launch_paused(&grow, t.backing == VRP_BACKING_VMM ? VRP_SIM_CALL_HANDLE_CREATE
-                                                                    : VRP_SIM_CALL_MEM_ALLOC);
+    int arrived = launch_paused(&grow);
     launch(&release);
     (void)vrpt_gate_wait_ms(&release.done, 50);
-    finish(&grow, &release);
+    finish(&grow);
+    finish(&release);
     assert_true(arrived);
     VRPT_OK(release.status);
     assert_true(grow.status == VRP_OK || grow.status == VRP_INVALID_ARGUMENT);

@@ -29,6 +29,9 @@ static uint64_t range_bytes(const vrpi_pool *core, uint8_t klass, uint64_t bytes
 
 vrp_status vrpi_arena_granules(vrpi_pool *core, vrpi_arena *arena, uint64_t end) {
     uint64_t want = (end - arena->base + core->granularity - 1) / core->granularity;
+    /* The address table follows too, but for a buffer, which starts one block. */
+    if (arena->base != 0 && arena->klass != VRPI_CLASS_GROWABLE && end > arena->end)
+        VRPI_TRY(vrpi_map_prepare(core, arena->end, end - arena->end));
     uint64_t have = arena->granule_count;
     uint64_t most = arena->bytes / core->granularity;
     uint64_t count = have < 64 ? 64 : have;
@@ -78,7 +81,11 @@ vrp_status vrpi_arena_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out) 
         vrpi_host_free(core, arena, sizeof *arena);
         return status;
     }
-    status = vrpi_map_prepare(core, base, bytes);
+    if ((base + bytes - 1) >> VRPI_ADDRESS_BITS != 0)
+        status = vrpi_fail(VRP_NOT_SUPPORTED, "the driver gave an address above 2^%d",
+                           VRPI_ADDRESS_BITS);
+    else
+        status = vrpi_map_prepare(core, base, core->granularity);
     if (status != VRP_OK) {
         vrpi_mutex_unlock(&core->lock);
         (void)core->ops->address_free(core->ctx, base, bytes);

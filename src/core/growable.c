@@ -404,7 +404,8 @@ static void arena_end(vrpi_pool *core, vrp_growable *b) {
         return;
     }
     head = space->arenas;
-    if (vrpi_nodes_reserve(core, 1, 0, 0) != VRP_OK)
+    if (vrpi_nodes_reserve(core, 1, 0, 0) != VRP_OK ||
+        vrpi_map_prepare(core, arena->base, arena->bytes) != VRP_OK)
         return; /* no host memory: its idle memory serves others, its addresses nobody */
     /* as one free block, behind the arena whose tail is in use */
     arena->space = NULL;

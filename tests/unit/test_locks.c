@@ -23,6 +23,8 @@ static void lock_of_a_lower_rank_is_a_violation(void **state) {
     vrpi_mutex low, high;
     const unsigned before = vrpi_rank_violations();
     (void)state;
+    if (VRPT_TSAN)
+        skip(); /* which reports the planted inversion itself */
     assert_int_equal(vrpi_mutex_init(&low, VRPI_RANK_POOL), 0);
     assert_int_equal(vrpi_mutex_init(&high, VRPI_RANK_SHARD), 0);
     vrpi_mutex_lock(&low);

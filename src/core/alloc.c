@@ -66,7 +66,7 @@ static vrp_status large_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *str
     block->state = VRPI_LIVE;
     vrpi_map_set(core, block->addr, VRPI_UNIT, block);
     *out = block->addr;
-    if (r->size <= core->knob[VRP_KNOB_CACHE_BLOCK_BYTES] &&
+    if (r->size <= vrpi_knob(core, VRP_KNOB_CACHE_BLOCK_BYTES) &&
         (core->config.flags & VRP_STREAMS_UNTRACKED) == 0)
         (void)vrpi_front_get(core, r->thread, stream, stream->handle);
     return VRP_OK;
@@ -108,9 +108,9 @@ static void take_back(vrpi_pool *core, vrp_devptr ptr) {
 static vrp_status locked_alloc(vrpi_pool *core, vrpi_request *r, uint64_t key, vrp_devptr *out) {
     vrpi_stream *stream;
     vrp_status status;
-    int lost = atomic_load_explicit(&core->lost, memory_order_relaxed);
-    if (lost != 0)
-        return vrpi_fail((vrp_status)lost, "the device is gone");
+    vrp_status lost = vrpi_lost(core);
+    if (lost != VRP_OK)
+        return vrpi_fail(lost, "the device is gone");
     VRPI_TRY(vrpi_stream_get(core, r->thread, r->handle, key, &stream));
     VRPI_TRY(budget_take(core, r));
     core->ticks++;

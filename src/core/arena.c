@@ -245,7 +245,7 @@ vrp_status vrpi_arena_release(vrpi_pool *core, vrpi_arena *arena) {
     arena->closing = 1;
     if (arena->space != NULL)
         vrpi_arena_detach(core, arena);
-    if (atomic_load_explicit(&core->lost, memory_order_relaxed) == 0) {
+    if (vrpi_lost(core) == VRP_OK) {
         vrpi_mutex_unlock(&core->lock);
         status = core->ops->address_free(core->ctx, arena->base, arena->bytes);
         vrpi_mutex_lock(&core->lock);

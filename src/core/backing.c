@@ -8,17 +8,13 @@
 enum { IDLE_LOOKS_MAX = 400 };
 #define VRPI_OVERHANG_MAX (UINT64_C(512) << 20)
 
-static uint64_t knob(const vrpi_pool *core, int which) {
-    return atomic_load_explicit(&core->knob[which], memory_order_relaxed);
-}
-
 int vrpi_growth_is_barred(const vrpi_pool *core, uint64_t bytes) {
-    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
-    switch (knob(core, VRP_KNOB_GAP_RULE)) {
+    uint64_t reserved = vrpi_reserved(core);
+    switch (vrpi_knob(core, VRP_KNOB_GAP_RULE)) {
     case VRP_GAP_RULE_HIGH_WATER:
         return reserved + bytes > core->high_water;
     case VRP_GAP_RULE_LIMIT: /* and no new maximum while idle memory can be had */
-        return core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES) ||
+        return core->idle_bytes > vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES) ||
                (reserved + bytes > core->high_water && core->idle_bytes > 0);
     default:
         return 0;
@@ -26,19 +22,19 @@ int vrpi_growth_is_barred(const vrpi_pool *core, uint64_t bytes) {
 }
 
 int vrpi_limit_exceeded(const vrpi_pool *core, uint64_t bytes) {
-    uint64_t limit = knob(core, VRP_KNOB_LIMIT_BYTES);
-    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t limit = vrpi_knob(core, VRP_KNOB_LIMIT_BYTES);
+    uint64_t reserved = vrpi_reserved(core);
     return limit != 0 && (bytes > limit || reserved > limit - bytes);
 }
 
 void vrpi_gap_missed(vrpi_pool *core, uint64_t bytes) {
     uint64_t missed = 0;
-    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t reserved = vrpi_reserved(core);
     if (!vrpi_growth_is_barred(core, bytes))
         return;
-    if (knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT) {
-        if (core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES))
-            missed = core->idle_bytes - knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
+    if (vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT) {
+        if (core->idle_bytes > vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES))
+            missed = core->idle_bytes - vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
     } else {
         missed = reserved + bytes - core->high_water;
         if (missed > core->idle_bytes)
@@ -52,7 +48,7 @@ void vrpi_gap_missed(vrpi_pool *core, uint64_t bytes) {
  * else the largest. */
 int vrpi_release_one(vrpi_pool *core, uint64_t bytes) {
     vrpi_node *n = vrpi_treap_at_least(&core->idle, bytes, 0);
-    if (atomic_load_explicit(&core->lost, memory_order_relaxed) != 0)
+    if (vrpi_lost(core) != VRP_OK)
         return 0;
     for (; n != NULL; n = vrpi_treap_next(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
@@ -69,10 +65,10 @@ int vrpi_release_one(vrpi_pool *core, uint64_t bytes) {
 
 /* Bytes of idle memory to give up before that much more may be backed. */
 static uint64_t excess(const vrpi_pool *core, uint64_t bytes) {
-    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
-    uint64_t limit = knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
+    uint64_t reserved = vrpi_reserved(core);
+    uint64_t limit = vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
     uint64_t over = reserved + bytes > core->high_water ? reserved + bytes - core->high_water : 0;
-    if (knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT && core->idle_bytes > limit &&
+    if (vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT && core->idle_bytes > limit &&
         core->idle_bytes - limit > over)
         over = core->idle_bytes - limit;
     return over;
@@ -92,9 +88,10 @@ void vrpi_make_room(vrpi_pool *core, vrpi_thread *t, uint64_t bytes) {
  * for long goes without one, oldest first, down to the limit. */
 void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t) {
     enum { OFTEN = 64 };
-    uint64_t age = knob(core, VRP_KNOB_IDLE_AGE), limit = knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
+    uint64_t age = vrpi_knob(core, VRP_KNOB_IDLE_AGE),
+             limit = vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES);
     if (age == 0 || core->ticks % OFTEN != 0 || core->idle_bytes <= limit ||
-        knob(core, VRP_KNOB_GAP_RULE) != VRP_GAP_RULE_LIMIT)
+        vrpi_knob(core, VRP_KNOB_GAP_RULE) != VRP_GAP_RULE_LIMIT)
         return;
     for (int polled = 0; core->idle_bytes > limit;) {
         vrpi_extent *oldest = NULL, *waiting = NULL;
@@ -123,15 +120,15 @@ void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t) {
  * can be pinned; and more while reserved is well below its maximum, since only
  * what is pinned at the maximum sets a new one. */
 static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint64_t size) {
-    uint64_t large = knob(core, VRP_KNOB_EXTENT_LARGE_BYTES);
-    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t large = vrpi_knob(core, VRP_KNOB_EXTENT_LARGE_BYTES);
+    uint64_t reserved = vrpi_reserved(core);
     uint64_t cap = size / 16;
     if (arena->klass == VRPI_CLASS_WEIGHTS)
-        return knob(core, VRP_KNOB_EXTENT_WEIGHTS_BYTES);
+        return vrpi_knob(core, VRP_KNOB_EXTENT_WEIGHTS_BYTES);
     if (arena->klass == VRPI_CLASS_SLAB || arena->klass == VRPI_CLASS_SMALL)
-        return knob(core, VRP_KNOB_EXTENT_SMALL_BYTES);
+        return vrpi_knob(core, VRP_KNOB_EXTENT_SMALL_BYTES);
     if (arena->space != NULL && arena->space->freed_bytes * 32 <= arena->space->taken_bytes)
-        return knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);
+        return vrpi_knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);
     if (reserved + size + (core->high_water >> 8) <= core->high_water)
         cap = size;
     return cap < large ? cap : large;
@@ -322,7 +319,7 @@ static void conclude(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t
         if (e == NULL || !e->fresh)
             continue;
         e->fresh = 0;
-        if (keep || atomic_load_explicit(&core->lost, memory_order_relaxed) != 0) {
+        if (keep || vrpi_lost(core) != VRP_OK) {
             created += e->bytes;
             count++;
             continue;
@@ -340,18 +337,19 @@ static void conclude(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t
 /* GAP_RULE_LIMIT, at a growth: down to the limit, with room for what the block
  * itself will take of it. */
 static void limit_keep(vrpi_pool *core, uint64_t bytes) {
-    uint64_t keep = knob(core, VRP_KNOB_GAP_LIMIT_BYTES) + bytes;
+    uint64_t keep = vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES) + bytes;
     while (core->idle_bytes > keep && vrpi_release_one(core, core->idle_bytes - keep))
         continue;
 }
 
 static uint64_t growth_allowed(const vrpi_pool *core, uint64_t want) {
-    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t reserved = vrpi_reserved(core);
     uint64_t below;
     if (!vrpi_growth_is_barred(core, want))
         return want;
-    if (reserved >= core->high_water || (knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT &&
-                                         core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES)))
+    if (reserved >= core->high_water ||
+        (vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT &&
+         core->idle_bytes > vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES)))
         return 0;
     below = (core->high_water - reserved) / core->granularity * core->granularity;
     return below >= want / 4 ? below : 0; /* a part of it, if that is worth a handle */
@@ -366,8 +364,8 @@ vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, 
     if (cap < core->granularity)
         cap = core->granularity;
     vrpi_orphans_retry(core); /* what still stands there may be in the way */
-    if (knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT &&
-        core->idle_bytes > knob(core, VRP_KNOB_GAP_LIMIT_BYTES)) {
+    if (vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT &&
+        core->idle_bytes > vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES)) {
         (void)vrpi_record_idle(core, request->thread);
         vrpi_poll(core, request->thread);
         limit_keep(core, bytes);

@@ -172,9 +172,7 @@ static vrp_status check_trees(vrpi_pool *core, recount *r) {
         ghosts++;
     HOLDS((ghosts == core->ghost_count && ghosts == r->ghosts) || core->threads_busy,
           "old mappings are counted wrong", ghosts)
-    HOLDS(r->reserved + vrpi_orphan_bytes(core) ==
-                  atomic_load_explicit(&core->reserved, memory_order_relaxed) ||
-              core->threads_busy,
+    HOLDS(r->reserved + vrpi_orphan_bytes(core) == vrpi_reserved(core) || core->threads_busy,
           "reserved is not the sum of the extents", r->reserved)
     HOLDS(r->extents == core->extent_count, "extents are counted wrong", r->extents)
     return VRP_OK;

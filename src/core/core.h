@@ -8,6 +8,18 @@
 #include "core/types.h"
 #include "platform/error.h"
 
+/* ---- reads of what the lock guards for writing ---- */
+static inline uint64_t vrpi_knob(const vrpi_pool *core, int which) {
+    return atomic_load_explicit(&core->knob[which], memory_order_relaxed);
+}
+static inline uint64_t vrpi_reserved(const vrpi_pool *core) {
+    return atomic_load_explicit(&core->reserved, memory_order_relaxed);
+}
+/* 0, or the status of a device or driver that is gone: no driver call any more. */
+static inline vrp_status vrpi_lost(const vrpi_pool *core) {
+    return (vrp_status)atomic_load_explicit(&core->lost, memory_order_relaxed);
+}
+
 /* ---- host.c: host memory ---- */
 void *vrpi_host_alloc(vrpi_pool *core, size_t bytes); /* zeroed; NULL: none */
 void vrpi_host_free(vrpi_pool *core, void *ptr, size_t bytes);
@@ -76,7 +88,6 @@ static inline void vrpi_leave(vrpi_thread *t) {
 }
 vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
                            vrp_stream handle);               /* lock held; NULL: none to be had */
-void vrpi_front_flush(vrpi_pool *core, vrpi_front *front);   /* lock held, thread seized */
 uint64_t vrpi_fronts_flush_all(vrpi_pool *core);             /* lock held; bytes */
 void vrpi_fronts_drop(vrpi_pool *core, vrpi_stream *stream); /* lock held; of a forgotten one */
 uint64_t vrpi_cached_bytes(vrpi_pool *core);                 /* lock held */
@@ -95,6 +106,10 @@ vrp_status vrpi_pool_usable(const vrp_pool *pool); /* the check alone */
 vrpi_stream *vrpi_stream_find(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, uint64_t key);
 vrp_status vrpi_stream_get(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, uint64_t key,
                            vrpi_stream **out);
+/* Enters a call about a stream: the thread's part of the pool and the stream's
+ * key. On failure nothing is entered. No lock. */
+vrp_status vrpi_enter_stream(vrp_pool *pool, vrp_stream handle, vrpi_thread **out_thread,
+                             uint64_t *out_key);
 vrp_status vrpi_stream_key(vrpi_pool *core, vrp_stream handle, uint64_t *out_key); /* no lock */
 void vrpi_stream_quiet(vrpi_pool *core, vrpi_stream *stream);  /* waits for others' driver calls */
 void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream); /* frees a forgotten one */
@@ -106,7 +121,6 @@ static inline int vrpi_done(const vrpi_stream *stream, uint64_t stamp) {
 int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream); /* 1: all is covered */
 /* Records on streams with idle or deferred memory that no event covers; 1: did. */
 int vrpi_record_idle(vrpi_pool *core, vrpi_thread *t);
-int vrpi_record_all(vrpi_pool *core, vrpi_thread *t);    /* on every stream with uncovered frees */
 void vrpi_settle_all(vrpi_pool *core, vrpi_thread *t);   /* records and takes up all that is done */
 int vrpi_record_wanted(vrpi_pool *core, vrpi_thread *t); /* those marked `wanted` */
 void vrpi_poll(vrpi_pool *core, vrpi_thread *t);
@@ -179,8 +193,6 @@ void vrpi_gap_missed(vrpi_pool *core, uint64_t bytes);
 vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes); /* OK: try again */
 /* The report and the detail of a request that the chain has refused. */
 void vrpi_oom_explain(vrpi_pool *core, const vrpi_request *request, vrp_status status);
-vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32_t flags,
-                        vrp_trim_result *result);
 void vrpi_trim_marked(vrpi_pool *core);
 void vrpi_mark_range(vrpi_pool *core, uint64_t addr, uint64_t bytes);
 void vrpi_gap_walk(vrpi_pool *core, vrp_gap *out, uint64_t *out_pinning_blocks);

@@ -9,15 +9,14 @@
 #include "core/core.h"
 
 void vrpi_reserved_add(vrpi_pool *core, uint64_t bytes) {
-    uint64_t now =
-        atomic_load_explicit(&core->reserved, memory_order_relaxed) + bytes; /* lock held */
+    uint64_t now = vrpi_reserved(core) + bytes; /* lock held */
     atomic_store_explicit(&core->reserved, now, memory_order_relaxed);
     atomic_store_explicit(&core->handle->reserved, now, memory_order_relaxed);
 }
 
 /* A request that fails after all must leave no trace: peaks move when it is sure. */
 void vrpi_reserved_commit(vrpi_pool *core, uint64_t bytes, uint64_t extents) {
-    uint64_t now = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t now = vrpi_reserved(core);
     core->reserved_total += bytes;
     core->extents_total += extents;
     if (core->extent_count > core->extents_peak)
@@ -29,7 +28,7 @@ void vrpi_reserved_commit(vrpi_pool *core, uint64_t bytes, uint64_t extents) {
 }
 
 void vrpi_reserved_sub(vrpi_pool *core, uint64_t bytes) {
-    uint64_t now = atomic_load_explicit(&core->reserved, memory_order_relaxed) - bytes;
+    uint64_t now = vrpi_reserved(core) - bytes;
     atomic_store_explicit(&core->reserved, now, memory_order_relaxed);
     atomic_store_explicit(&core->handle->reserved, now, memory_order_relaxed);
 }
@@ -152,7 +151,7 @@ static void stray_keep(vrpi_pool *core, vrpi_extent *extent, uint64_t mapped) {
 }
 
 void vrpi_orphans_retry(vrpi_pool *core) {
-    while (core->orphan_count > 0 && atomic_load_explicit(&core->lost, memory_order_relaxed) == 0) {
+    while (core->orphan_count > 0 && vrpi_lost(core) == VRP_OK) {
         vrpi_orphan o = core->orphans[--core->orphan_count];
         vrp_status status = VRP_OK;
         vrpi_mutex_unlock(&core->lock);
@@ -364,7 +363,7 @@ vrp_status vrpi_extent_move(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *ar
 
 void vrpi_ghosts_poll(vrpi_pool *core) {
     vrpi_ghost **link = &core->ghosts;
-    while (*link != NULL && atomic_load_explicit(&core->lost, memory_order_relaxed) == 0) {
+    while (*link != NULL && vrpi_lost(core) == VRP_OK) {
         vrpi_ghost *ghost = *link;
         vrpi_block *block = ghost->block;
         vrpi_arena *arena = block->arena;

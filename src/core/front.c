@@ -5,10 +5,6 @@
 #include "core/core.h"
 #include "core/sizeclass.h"
 
-static uint64_t knob(const vrpi_pool *core, int which) {
-    return atomic_load_explicit(&core->knob[which], memory_order_relaxed);
-}
-
 /* 0 if somebody else is working on this thread's fronts just now. */
 static int enter(vrpi_thread *t) {
     /* acquire pairs with the release of whoever seized it before */
@@ -118,7 +114,7 @@ int vrpi_front_put_slot(vrpi_thread *t, vrpi_front *front, vrpi_slab *slab, uint
     if (mag->count >= mag->capacity)
         return 0;
     if (atomic_load_explicit(&front->cached_bytes, memory_order_relaxed) + slab->slot_bytes >
-        knob(t->core, VRP_KNOB_CACHE_BYTES))
+        vrpi_knob(t->core, VRP_KNOB_CACHE_BYTES))
         return 0;
     mag->slot[mag->count].slab = slab;
     mag->slot[mag->count].index = index;
@@ -154,7 +150,7 @@ static int free_block(vrpi_thread *t, vrpi_block *block, vrp_stream handle) {
     const vrpi_arena *arena = block->arena;
     vrpi_front *front;
     if (arena == NULL || block->uses != NULL ||
-        block->bytes > knob(t->core, VRP_KNOB_CACHE_BLOCK_BYTES) ||
+        block->bytes > vrpi_knob(t->core, VRP_KNOB_CACHE_BLOCK_BYTES) ||
         atomic_load_explicit(&block->state, memory_order_relaxed) != VRPI_LIVE)
         return 0;
     front = handle == VRP_STREAM_OF_ALLOC ? t->fronts : find(t, handle);
@@ -162,7 +158,7 @@ static int free_block(vrpi_thread *t, vrpi_block *block, vrp_stream handle) {
         front = handle == VRP_STREAM_OF_ALLOC ? front->next : NULL;
     if (front == NULL || front->block_count == VRPI_FRONT_BLOCKS ||
         atomic_load_explicit(&front->cached_bytes, memory_order_relaxed) + block->bytes >
-            knob(t->core, VRP_KNOB_CACHE_BYTES))
+            vrpi_knob(t->core, VRP_KNOB_CACHE_BYTES))
         return 0;
     vrpi_count_free(t, block->tag, block->scope, block->requested, block->bytes);
     front->block[front->block_count] = block;

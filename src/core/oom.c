@@ -94,7 +94,7 @@ static int pins(const vrpi_block *b) {
 /* Free bytes by cause, and how many blocks pin some. Lock held. */
 void vrpi_gap_walk(vrpi_pool *core, vrp_gap *out, uint64_t *out_pinning_blocks) {
     uint64_t live = 0, pinning = 0, accounted;
-    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t reserved = vrpi_reserved(core);
     memset(out, 0, sizeof *out);
     out->struct_size = sizeof *out;
     for (const vrpi_arena *a = core->arenas; a != NULL; a = a->next) {
@@ -135,9 +135,8 @@ static void report_fill(vrpi_pool *core, const vrpi_request *request, uint64_t d
     out->requested_bytes = request->size;
     out->device_free_bytes = device_free;
     out->device_total_bytes = core->device.total_bytes;
-    out->reserved_bytes = atomic_load_explicit(&core->reserved, memory_order_relaxed);
-    out->limit_bytes =
-        atomic_load_explicit(&core->knob[VRP_KNOB_LIMIT_BYTES], memory_order_relaxed);
+    out->reserved_bytes = vrpi_reserved(core);
+    out->limit_bytes = vrpi_knob(core, VRP_KNOB_LIMIT_BYTES);
     vrpi_gap_walk(core, &gap, &out->pinning_blocks);
     out->largest_free_bytes = vrpi_largest_free(core);
     out->idle_bytes = gap.idle_bytes;
@@ -165,8 +164,8 @@ static uint64_t device_free(vrpi_pool *core) {
 /* Whether the rest of the request could be met if all that is idle, cached or
  * pending were given up. */
 static int feasible(vrpi_pool *core, uint64_t bytes, uint64_t free_bytes) {
-    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
-    uint64_t limit = atomic_load_explicit(&core->knob[VRP_KNOB_LIMIT_BYTES], memory_order_relaxed);
+    uint64_t reserved = vrpi_reserved(core);
+    uint64_t limit = vrpi_knob(core, VRP_KNOB_LIMIT_BYTES);
     uint64_t reclaimable = core->idle_bytes + vrpi_cached_bytes(core);
     for (const vrpi_uses *u = core->deferred; u != NULL; u = u->next) {
         const vrpi_block *b = vrpi_map_get(core, u->ptr);
@@ -232,15 +231,14 @@ static int anything_pending(const vrpi_pool *core) {
 vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes) {
     uint64_t free_bytes;
     vrp_status waited;
-    int lost = atomic_load_explicit(&core->lost, memory_order_relaxed);
-    if (lost != 0)
-        return vrpi_fail((vrp_status)lost, "the device is gone");
+    vrp_status lost = vrpi_lost(core);
+    if (lost != VRP_OK)
+        return vrpi_fail(lost, "the device is gone");
     vrpi_settle_all(core, request->thread); /* what is complete counts as such */
     vrpi_orphans_retry(core);
     free_bytes = device_free(core);
     if (request->rounds++ < ROUNDS_MAX && feasible(core, bytes, free_bytes)) {
-        uint64_t limit =
-            atomic_load_explicit(&core->knob[VRP_KNOB_LIMIT_BYTES], memory_order_relaxed);
+        uint64_t limit = vrpi_knob(core, VRP_KNOB_LIMIT_BYTES);
         if (bytes <= free_bytes && !vrpi_limit_exceeded(core, bytes) && limit == 0 &&
             request->rounds < 3)
             return VRP_OK; /* polling was enough, or another thread gave memory back */

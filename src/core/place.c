@@ -89,8 +89,7 @@ static void consider_tail(const vrpi_pool *core, vrpi_space *space, uint64_t siz
 
 /* Knob SPLIT_LIMIT_BYTES: a large segment is not cut up for a small request. */
 static int may_split(const vrpi_pool *core, uint64_t hole_bytes, uint64_t size) {
-    uint64_t limit =
-        atomic_load_explicit(&core->knob[VRP_KNOB_SPLIT_LIMIT_BYTES], memory_order_relaxed);
+    uint64_t limit = vrpi_knob(core, VRP_KNOB_SPLIT_LIMIT_BYTES);
     return limit == 0 || core->backing != VRP_BACKING_MALLOC || hole_bytes <= limit ||
            size >= hole_bytes / 2;
 }
@@ -165,7 +164,7 @@ static int borrow(const vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uin
 /* Whether idle extents of at most that size, room below the maximum and what
  * could be released add up to the need. If not, larger ones have to serve. */
 static int can_meet(const vrpi_pool *core, uint64_t bytes) {
-    uint64_t reserved = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    uint64_t reserved = vrpi_reserved(core);
     uint64_t have = core->high_water > reserved ? core->high_water - reserved : 0;
     for (const vrpi_node *n = core->idle.count > 0 ? vrpi_treap_at_least(&core->idle, 0, 0) : NULL;
          n != NULL && have < bytes; n = vrpi_treap_next(n)) {
@@ -256,15 +255,13 @@ static int adopt(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream, ui
 /* Segments are the smallest multiple of the request that is large enough: what
  * is left over then fits another of its kind. */
 static uint64_t segment_bytes(const vrpi_pool *core, const vrpi_space *space, uint64_t exact) {
-    uint64_t least =
-        atomic_load_explicit(&core->knob[VRP_KNOB_SEGMENT_BYTES], memory_order_relaxed);
-    uint64_t split =
-        atomic_load_explicit(&core->knob[VRP_KNOB_SPLIT_LIMIT_BYTES], memory_order_relaxed);
+    uint64_t least = vrpi_knob(core, VRP_KNOB_SEGMENT_BYTES);
+    uint64_t split = vrpi_knob(core, VRP_KNOB_SPLIT_LIMIT_BYTES);
     /* What is only filled leaves no holes: few, large ones. But never more at
      * once than a sixteenth of what is there. */
     int loading = space->freed_bytes * 32 <= space->taken_bytes;
     uint64_t most = least * (loading ? 32 : 4);
-    uint64_t want = atomic_load_explicit(&core->reserved, memory_order_relaxed) / 16;
+    uint64_t want = vrpi_reserved(core) / 16;
     if (want > most)
         want = most;
     if (want < least)

@@ -197,21 +197,24 @@ static void core_free(vrpi_pool *core) {
     vrpi_host_free(&scratch, core, sizeof *core);
 }
 
-static int is_lost(const vrpi_pool *core) {
-    return atomic_load_explicit(&core->lost, memory_order_relaxed) != 0;
+static int unfinished(const vrpi_pool *core) {
+    for (const vrpi_stream *s = core->streams; s != NULL; s = s->next)
+        if (s->completed < s->seq)
+            return 1;
+    return core->deferred != NULL;
 }
 
 /* Gives everything that is idle and every address range and event back. Lock
  * held. On failure what is left stays as it is. */
 static vrp_status device_end(vrpi_pool *core) {
-    if (is_lost(core))
+    if (vrpi_lost(core) != VRP_OK)
         return VRP_OK; /* the device took its memory along */
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         s->capturing = 0;
     core->capturing_count = 0;
     /* A deferred block that is done becomes memory of its own stream, with a
      * stamp that the next round covers. */
-    for (int round = 0; round < 4; round++)
+    for (int round = 0; round < 4 && (round == 0 || unfinished(core)); round++)
         vrpi_wait_all(core);
     while (core->idle.count > 0 || core->orphan_count > 0 || core->ghost_count > 0) {
         uint64_t before = core->idle.count + core->orphan_count + core->ghost_count;
@@ -219,14 +222,15 @@ static vrp_status device_end(vrpi_pool *core) {
         vrpi_orphans_retry(core);
         (void)vrpi_release_one(core, 0);
         if (core->idle.count + core->orphan_count + core->ghost_count >= before)
-            return is_lost(core) ? VRP_OK
-                                 : vrpi_fail(VRP_INTERNAL, "the driver does not take memory back");
+            return vrpi_lost(core) != VRP_OK
+                       ? VRP_OK
+                       : vrpi_fail(VRP_INTERNAL, "the driver does not take memory back");
     }
     for (vrpi_arena *a = core->arenas; core->backing == VRP_BACKING_VMM && a != NULL;) {
         if (a->used_blocks == 0 && a->backed_bytes == 0) {
             vrp_status status = vrpi_arena_release(core, a);
             if (status != VRP_OK)
-                return is_lost(core) ? VRP_OK : status;
+                return vrpi_lost(core) != VRP_OK ? VRP_OK : status;
             a = core->arenas;
         } else {
             a = a->next;
@@ -237,7 +241,7 @@ static vrp_status device_end(vrpi_pool *core) {
             core->ops->event_destroy(core->ctx, core->events[core->event_count - 1]);
         if (status != VRP_OK) {
             vrpi_driver_failed(core, status);
-            return is_lost(core) ? VRP_OK : status;
+            return vrpi_lost(core) != VRP_OK ? VRP_OK : status;
         }
         core->event_count--;
         core->event_total--;

@@ -15,10 +15,6 @@ void vrpi_driver_failed(vrpi_pool *core, vrp_status status) {
         atomic_store_explicit(&core->lost, (int)status, memory_order_relaxed);
 }
 
-static int is_lost(const vrpi_pool *core) {
-    return atomic_load_explicit(&core->lost, memory_order_relaxed) != 0;
-}
-
 /* An unused event. Room to give every event back is made when it is created. */
 static int event_take(vrpi_pool *core, vrp_event *out) {
     vrp_event event;
@@ -54,7 +50,7 @@ static void event_give(vrpi_pool *core, vrp_event event) {
 }
 
 static int may_record(const vrpi_pool *core, const vrpi_thread *t, const vrpi_stream *s) {
-    if (s->capturing || s->recording || is_lost(core))
+    if (s->capturing || s->recording || vrpi_lost(core) != VRP_OK)
         return 0;
     /* A record on the legacy stream, or on the whole context, would end the
      * capture of a stream that is ordered with it. */
@@ -133,7 +129,8 @@ int vrpi_record_wanted(vrpi_pool *core, vrpi_thread *t) {
     return core->events_recorded != before;
 }
 
-int vrpi_record_all(vrpi_pool *core, vrpi_thread *t) {
+/* On every stream with uncovered frees; 1: did. */
+static int record_all(vrpi_pool *core, vrpi_thread *t) {
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         s->wanted = s->seq > s->covered;
     return vrpi_record_wanted(core, t);
@@ -146,7 +143,7 @@ void vrpi_settle_all(vrpi_pool *core, vrpi_thread *t) {
      * then needs a record too. */
     for (int round = 0; more && round < ROUNDS; round++) {
         const vrpi_uses *before = core->deferred;
-        more = vrpi_record_all(core, t);
+        more = record_all(core, t);
         vrpi_poll(core, t);
         more |= core->deferred != before;
     }
@@ -170,7 +167,7 @@ int vrpi_record_idle(vrpi_pool *core, vrpi_thread *t) {
 static int poll_stream(vrpi_pool *core, vrpi_stream *s) {
     int progress = 0;
     s->polling = 1;
-    while (s->ring_count > 0 && !is_lost(core)) {
+    while (s->ring_count > 0 && vrpi_lost(core) == VRP_OK) {
         vrp_event event = s->ring[s->ring_first].event;
         int done = 0;
         vrp_status status;
@@ -266,7 +263,7 @@ int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t, vrp_status *out_status) {
             chosen = s;
         s->useful = 0;
     }
-    if (is_lost(core))
+    if (vrpi_lost(core) != VRP_OK)
         return 0;
     if (chosen == NULL && other != NULL) {
         other->busy++; /* another thread is asking or waiting: so do we */
@@ -301,7 +298,7 @@ int vrpi_wait_oldest(vrpi_pool *core, vrpi_thread *t, vrp_status *out_status) {
 
 void vrpi_wait_all(vrpi_pool *core) {
     vrp_status status;
-    if (is_lost(core))
+    if (vrpi_lost(core) != VRP_OK)
         return;
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         if (s->capturing || s->recording || s->polling)
@@ -346,8 +343,8 @@ vrp_status vrpi_device_wait(vrpi_pool *core, vrpi_thread *t, vrpi_stream *waiter
     if (waits_already(waiter, awaited, stamp))
         return VRP_OK;
     if (core->ops->stream_wait_event == NULL || (core->config.flags & VRP_NO_DEVICE_WAITS) != 0 ||
-        atomic_load_explicit(&core->knob[VRP_KNOB_DEVICE_WAITS], memory_order_relaxed) == 0 ||
-        waiter->capturing || awaited->capturing || awaited->polling || is_lost(core))
+        vrpi_knob(core, VRP_KNOB_DEVICE_WAITS) == 0 || waiter->capturing || awaited->capturing ||
+        awaited->polling || vrpi_lost(core) != VRP_OK)
         return VRP_UNAVAILABLE;
     if (waiter->per_thread && waiter->owner != t)
         return VRP_UNAVAILABLE; /* from here the wait would land on another stream */

@@ -36,7 +36,7 @@ uint64_t vrp_pool_requested_bytes(const vrp_pool *pool) { return known(pool, 1);
 static void read_locked(vrpi_pool *core, vrp_stats *s) {
     vrpi_mutex_lock(&core->lock);
     s->backing = core->backing;
-    s->reserved_bytes.current = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    s->reserved_bytes.current = vrpi_reserved(core);
     s->reserved_bytes.peak = core->reserved_peak;
     s->reserved_bytes.total = core->reserved_total;
     s->extents.current = core->extent_count;
@@ -98,7 +98,7 @@ vrp_status vrp_pool_peaks_reset(vrp_pool *pool) {
             for (uint32_t j = i - i % VRPI_SCOPE_CHUNK;
                  j < i - i % VRPI_SCOPE_CHUNK + VRPI_SCOPE_CHUNK; j++)
                 vrpi_group_reset_peaks(&vrpi_scope_at(core, j)->group);
-    core->reserved_peak = atomic_load_explicit(&core->reserved, memory_order_relaxed);
+    core->reserved_peak = vrpi_reserved(core);
     core->extents_peak = core->extent_count;
     vrpi_mutex_unlock(&core->lock);
     vrpi_exit(pool);

@@ -19,6 +19,18 @@ vrp_status vrpi_stream_key(vrpi_pool *core, vrp_stream handle, uint64_t *out_key
     return VRP_OK;
 }
 
+vrp_status vrpi_enter_stream(vrp_pool *pool, vrp_stream handle, vrpi_thread **out_thread,
+                             uint64_t *out_key) {
+    vrp_status status;
+    VRPI_TRY(vrpi_enter(pool));
+    *out_thread = vrpi_thread_get(pool);
+    status = *out_thread == NULL ? vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread")
+                                 : vrpi_stream_key(pool->core, handle, out_key);
+    if (status != VRP_OK)
+        vrpi_exit(pool);
+    return status;
+}
+
 vrpi_stream *vrpi_stream_find(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, uint64_t key) {
     int per_thread = handle == VRP_STREAM_PER_THREAD;
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next) {
@@ -133,8 +145,7 @@ static vrp_status forget(vrpi_pool *core, vrpi_thread *t, vrpi_stream *s) {
     s->seq++;
     recorded = vrpi_record(core, t, s);
     s->busy--;
-    if (!recorded && core->ops->context_record == NULL &&
-        atomic_load_explicit(&core->lost, memory_order_relaxed) == 0) {
+    if (!recorded && core->ops->context_record == NULL && vrpi_lost(core) == VRP_OK) {
         s->forgetting = 0;
         return vrpi_fail(VRP_INTERNAL, "no event could be recorded on stream 0x%llx",
                          (unsigned long long)s->handle);
@@ -150,19 +161,14 @@ vrp_status vrp_stream_forget(vrp_pool *pool, vrp_stream stream) {
     vrpi_thread *t;
     vrpi_stream *s;
     uint64_t key;
-    vrp_status status;
-    VRPI_TRY(vrpi_enter(pool));
+    vrp_status status = VRP_OK;
+    VRPI_TRY(vrpi_enter_stream(pool, stream, &t, &key));
     core = pool->core;
-    t = vrpi_thread_get(pool);
-    status = t == NULL ? vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread")
-                       : vrpi_stream_key(core, stream, &key);
-    if (status == VRP_OK) {
-        vrpi_mutex_lock(&core->lock);
-        s = vrpi_stream_find(core, t, stream, key);
-        if (s != NULL)
-            status = forget(core, t, s);
-        vrpi_mutex_unlock(&core->lock);
-    }
+    vrpi_mutex_lock(&core->lock);
+    s = vrpi_stream_find(core, t, stream, key);
+    if (s != NULL)
+        status = forget(core, t, s);
+    vrpi_mutex_unlock(&core->lock);
     vrpi_exit(pool);
     return status;
 }
@@ -182,45 +188,41 @@ static void shared_records_end(vrpi_pool *core) {
     }
 }
 
-static vrp_status capture_mark(vrp_pool *pool, vrp_stream stream, int begin) {
+/* Lock held. */
+static vrp_status capture_mark(vrpi_pool *core, vrpi_thread *t, vrpi_stream *s, int begin) {
+    if (s->capturing == begin)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "stream 0x%llx is %s capturing",
+                         (unsigned long long)s->handle, begin ? "already" : "not");
+    s->capturing = (uint8_t)begin;
+    core->capturing_count += begin ? 1 : UINT32_MAX;
+    s->busy++;
+    if (begin) {
+        vrpi_stream_quiet(core, s); /* a record on its way would end the capture */
+        shared_records_end(core);
+    } else if ((core->config.flags & VRP_STREAMS_UNTRACKED) != 0) {
+        (void)vrpi_record(core, t, s); /* it may be destroyed without a word */
+    }
+    s->busy--;
+    return VRP_OK;
+}
+
+static vrp_status capture(vrp_pool *pool, vrp_stream stream, int begin) {
     vrpi_pool *core;
     vrpi_thread *t;
     vrpi_stream *s = NULL;
     uint64_t key;
     vrp_status status;
-    VRPI_TRY(vrpi_enter(pool));
+    VRPI_TRY(vrpi_enter_stream(pool, stream, &t, &key));
     core = pool->core;
-    t = vrpi_thread_get(pool);
-    status = t == NULL ? vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread")
-                       : vrpi_stream_key(core, stream, &key);
-    if (status == VRP_OK) {
-        vrpi_mutex_lock(&core->lock);
-        status = vrpi_stream_get(core, t, stream, key, &s);
-        if (status == VRP_OK && s->capturing == begin)
-            status = vrpi_fail(VRP_INVALID_ARGUMENT, "stream 0x%llx is %s capturing",
-                               (unsigned long long)stream, begin ? "already" : "not");
-        if (status == VRP_OK) {
-            s->capturing = (uint8_t)begin;
-            core->capturing_count += begin ? 1 : UINT32_MAX;
-            s->busy++;
-            if (begin) {
-                vrpi_stream_quiet(core, s); /* a record on its way would end the capture */
-                shared_records_end(core);
-            }
-            s->busy--;
-            if (!begin && (core->config.flags & VRP_STREAMS_UNTRACKED) != 0)
-                (void)vrpi_record(core, t, s); /* it may be destroyed without a word */
-        }
-        vrpi_mutex_unlock(&core->lock);
-    }
+    vrpi_mutex_lock(&core->lock);
+    status = vrpi_stream_get(core, t, stream, key, &s);
+    if (status == VRP_OK)
+        status = capture_mark(core, t, s, begin);
+    vrpi_mutex_unlock(&core->lock);
     vrpi_exit(pool);
     return status;
 }
 
-vrp_status vrp_capture_begin(vrp_pool *pool, vrp_stream stream) {
-    return capture_mark(pool, stream, 1);
-}
+vrp_status vrp_capture_begin(vrp_pool *pool, vrp_stream stream) { return capture(pool, stream, 1); }
 
-vrp_status vrp_capture_end(vrp_pool *pool, vrp_stream stream) {
-    return capture_mark(pool, stream, 0);
-}
+vrp_status vrp_capture_end(vrp_pool *pool, vrp_stream stream) { return capture(pool, stream, 0); }

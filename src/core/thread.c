@@ -37,11 +37,35 @@ vrpi_thread *vrpi_thread_peek(const vrp_pool *pool) {
     return NULL;
 }
 
+static void cached_set(vrpi_front *front, uint64_t bytes) {
+    atomic_store_explicit(&front->cached_bytes, bytes, memory_order_relaxed);
+}
+
+/* The pool's lock is held, the thread seized. */
+static void front_flush(vrpi_pool *core, vrpi_front *front) {
+    uint64_t bytes = atomic_load_explicit(&front->cached_bytes, memory_order_relaxed);
+    uint64_t stamp;
+    if (bytes == 0)
+        return;
+    stamp = vrpi_stamp(front->stream);
+    for (uint32_t k = 0; k < VRPI_SMALL_CLASSES; k++) {
+        vrpi_magazine *mag = &front->mag[k];
+        while (mag->count > 0) {
+            mag->count--;
+            vrpi_slab_put(core, mag->slot[mag->count].slab, mag->slot[mag->count].index);
+        }
+    }
+    while (front->block_count > 0)
+        vrpi_block_free(core, front->block[--front->block_count], stamp);
+    cached_set(front, 0);
+    (void)atomic_fetch_sub_explicit(&front->thread->cached_bytes, bytes, memory_order_relaxed);
+}
+
 static void fronts_free(vrpi_pool *core, vrpi_thread *t) {
     while (t->fronts != NULL) {
         vrpi_front *front = t->fronts;
         t->fronts = front->next;
-        vrpi_front_flush(core, front);
+        front_flush(core, front);
         vrpi_host_free(core, front, sizeof *front);
     }
     t->front_count = 0;
@@ -179,10 +203,6 @@ void vrpi_threads_end(vrpi_pool *core) {
 
 /* ---- fronts, under the pool's lock ------------------------------------------ */
 
-static void cached_set(vrpi_front *front, uint64_t bytes) {
-    atomic_store_explicit(&front->cached_bytes, bytes, memory_order_relaxed);
-}
-
 vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
                            vrp_stream handle) {
     vrpi_front *front, **link = &t->fronts, **last = NULL;
@@ -197,7 +217,7 @@ vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
         /* the one at the end gives way */
         front = *last;
         vrpi_seize(t);
-        vrpi_front_flush(core, front);
+        front_flush(core, front);
         *last = NULL;
         vrpi_leave(t);
     } else {
@@ -214,25 +234,6 @@ vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
     return front;
 }
 
-void vrpi_front_flush(vrpi_pool *core, vrpi_front *front) {
-    uint64_t bytes = atomic_load_explicit(&front->cached_bytes, memory_order_relaxed);
-    uint64_t stamp;
-    if (bytes == 0)
-        return;
-    stamp = vrpi_stamp(front->stream);
-    for (uint32_t k = 0; k < VRPI_SMALL_CLASSES; k++) {
-        vrpi_magazine *mag = &front->mag[k];
-        while (mag->count > 0) {
-            mag->count--;
-            vrpi_slab_put(core, mag->slot[mag->count].slab, mag->slot[mag->count].index);
-        }
-    }
-    while (front->block_count > 0)
-        vrpi_block_free(core, front->block[--front->block_count], stamp);
-    cached_set(front, 0);
-    (void)atomic_fetch_sub_explicit(&front->thread->cached_bytes, bytes, memory_order_relaxed);
-}
-
 uint64_t vrpi_fronts_flush_all(vrpi_pool *core) {
     uint64_t bytes = 0;
     for (vrpi_thread *t = core->threads; t != NULL; t = t->next) {
@@ -241,7 +242,7 @@ uint64_t vrpi_fronts_flush_all(vrpi_pool *core) {
         vrpi_seize(t);
         bytes += atomic_load_explicit(&t->cached_bytes, memory_order_relaxed);
         for (vrpi_front *front = t->fronts; front != NULL; front = front->next)
-            vrpi_front_flush(core, front);
+            front_flush(core, front);
         vrpi_leave(t);
     }
     return bytes;
@@ -253,7 +254,7 @@ void vrpi_fronts_drop(vrpi_pool *core, vrpi_stream *stream) {
         for (vrpi_front **link = &t->fronts; *link != NULL; link = &(*link)->next)
             if ((*link)->stream == stream) {
                 vrpi_front *front = *link;
-                vrpi_front_flush(core, front);
+                front_flush(core, front);
                 *link = front->next;
                 t->front_count--;
                 vrpi_host_free(core, front, sizeof *front);

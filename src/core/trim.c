@@ -8,10 +8,6 @@
 
 enum { WAITS_MOST = 1024 };
 
-static uint64_t reserved_now(const vrpi_pool *core) {
-    return atomic_load_explicit(&core->reserved, memory_order_relaxed);
-}
-
 static int may_release(const vrpi_extent *e) {
     return vrpi_done(e->stream, e->stamp) && e->ghosts == 0;
 }
@@ -30,7 +26,7 @@ static vrpi_extent *oldest_done(const vrpi_pool *core) {
 
 /* Releases until at most `target` bytes are reserved. To 0, order is no matter. */
 static vrp_status release_to(vrpi_pool *core, uint64_t target) {
-    while (reserved_now(core) > target) {
+    while (vrpi_reserved(core) > target) {
         vrpi_extent *e = NULL;
         if (target == 0) {
             vrpi_node *n = vrpi_treap_last(&core->idle);
@@ -40,7 +36,7 @@ static vrp_status release_to(vrpi_pool *core, uint64_t target) {
         } else {
             e = oldest_done(core);
         }
-        if (e == NULL || atomic_load_explicit(&core->lost, memory_order_relaxed) != 0)
+        if (e == NULL || vrpi_lost(core) != VRP_OK)
             return VRP_OK;
         VRPI_TRY(vrpi_extent_release(core, e));
     }
@@ -49,7 +45,7 @@ static vrp_status release_to(vrpi_pool *core, uint64_t target) {
 
 void vrpi_trim_marked(vrpi_pool *core) {
     vrpi_node *n;
-    if (core->marked_count == 0 || atomic_load_explicit(&core->lost, memory_order_relaxed) != 0)
+    if (core->marked_count == 0 || vrpi_lost(core) != VRP_OK)
         return;
     n = vrpi_treap_last(&core->idle);
     while (n != NULL) {
@@ -66,7 +62,7 @@ void vrpi_trim_marked(vrpi_pool *core) {
 
 /* What is idle and not done yet goes when it is. */
 static uint64_t mark_pending(vrpi_pool *core, uint64_t target) {
-    uint64_t pending = 0, left = reserved_now(core);
+    uint64_t pending = 0, left = vrpi_reserved(core);
     for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL && left > target;
          n = vrpi_treap_prev(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
@@ -101,8 +97,8 @@ void vrpi_mark_range(vrpi_pool *core, uint64_t addr, uint64_t bytes) {
     }
 }
 
-vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32_t flags,
-                        vrp_trim_result *result) {
+static vrp_status trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32_t flags,
+                          vrp_trim_result *result) {
     uint64_t before = core->trimmed_bytes, stalled = core->stalled_ns;
     uint64_t extents = core->extent_count;
     vrp_gap gap;
@@ -116,7 +112,7 @@ vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32
     /* Bounded: other threads may keep the device busy for ever. */
     for (int round = 0; status == VRP_OK && (flags & VRP_TRIM_WAIT) != 0 && round < WAITS_MOST;
          round++) {
-        if (reserved_now(core) <= target || !vrpi_wait_oldest(core, t, &waited))
+        if (vrpi_reserved(core) <= target || !vrpi_wait_oldest(core, t, &waited))
             break;
         status = release_to(core, target);
     }
@@ -131,7 +127,7 @@ vrp_status vrpi_trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32
     result->pending_bytes = mark_pending(core, target);
     vrpi_gap_walk(core, &gap, NULL);
     result->pinned_bytes = gap.pinned_bytes;
-    result->reserved_bytes = reserved_now(core);
+    result->reserved_bytes = vrpi_reserved(core);
     return status;
 }
 
@@ -152,7 +148,7 @@ vrp_status vrp_trim(vrp_pool *pool, uint64_t target_bytes, uint32_t flags,
         status = vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
     } else {
         vrpi_mutex_lock(&core->lock);
-        status = vrpi_trim_to(core, t, target_bytes, flags, &result);
+        status = trim_to(core, t, target_bytes, flags, &result);
         vrpi_mutex_unlock(&core->lock);
     }
     vrpi_exit(pool);

@@ -146,24 +146,19 @@ static vrp_status announce(vrpi_pool *core, vrpi_thread *t, vrp_devptr ptr, vrp_
 }
 
 vrp_status vrp_record_stream(vrp_pool *pool, vrp_devptr ptr, vrp_stream stream) {
-    vrpi_pool *core;
     vrpi_thread *t;
-    uint64_t key = 0;
+    uint64_t key;
     vrp_status status;
-    VRPI_TRY(vrpi_enter(pool));
-    core = pool->core;
-    t = vrpi_thread_get(pool);
-    if (t == NULL)
-        status = vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
-    else if (ptr == 0 || stream == VRP_STREAM_OF_ALLOC)
-        status = ptr == 0 ? VRP_OK : vrpi_fail(VRP_INVALID_ARGUMENT, "no stream is named");
-    else
-        status = vrpi_stream_key(core, stream, &key);
-    if (status == VRP_OK && ptr != 0) {
-        vrpi_mutex_lock(&core->lock);
-        status = announce(core, t, ptr, stream, key);
-        vrpi_mutex_unlock(&core->lock);
+    if (ptr == 0)
+        return vrpi_pool_usable(pool);
+    if (stream == VRP_STREAM_OF_ALLOC) {
+        VRPI_TRY(vrpi_pool_usable(pool));
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "no stream is named");
     }
+    VRPI_TRY(vrpi_enter_stream(pool, stream, &t, &key));
+    vrpi_mutex_lock(&pool->core->lock);
+    status = announce(pool->core, t, ptr, stream, key);
+    vrpi_mutex_unlock(&pool->core->lock);
     vrpi_exit(pool);
     return status;
 }

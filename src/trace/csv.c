@@ -178,12 +178,10 @@ vrp_status vrpi_csv_read(vrp_trace_reader *reader, vrp_trace_event *events, size
                          size_t *out_count) {
     size_t count = 0;
     while (count < capacity) {
-        if (reader->source.begin == reader->lines_end) {
-            vrp_status status = vrpi_lines_ready(reader);
-            if (status != VRP_OK && count == 0)
-                return status;
-            if (status != VRP_OK || reader->source.begin == reader->lines_end)
-                break;
+        vrp_status ready;
+        if (!vrpi_line_at_hand(reader, count, &ready)) {
+            VRPI_TRY(ready);
+            break;
         }
         vrpi_fault fault = {NULL, NULL};
         int good = take_rows(reader, events, capacity, &count, &fault);

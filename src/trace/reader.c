@@ -44,6 +44,14 @@ vrp_status vrpi_lines_ready(vrp_trace_reader *reader) {
                                            : "a line is too long");
 }
 
+int vrpi_line_at_hand(vrp_trace_reader *reader, size_t count, vrp_status *out_status) {
+    vrp_status status = VRP_OK;
+    if (reader->source.begin == reader->lines_end)
+        status = vrpi_lines_ready(reader);
+    *out_status = count == 0 ? status : VRP_OK;
+    return status == VRP_OK && reader->source.begin != reader->lines_end;
+}
+
 static int begins_with(const vrpi_source *source, const char *text) {
     size_t length = strlen(text);
     return source->end >= length && memcmp(source->window, text, length) == 0;

@@ -50,6 +50,11 @@ vrp_status vrpi_reader_fail(vrp_trace_reader *reader, vrp_status status, const c
  * INVALID_ARGUMENT, OUT_OF_HOST_MEMORY. */
 vrp_status vrpi_lines_ready(vrp_trace_reader *reader);
 
+/* Whether there is a line to take for a reading that has `count` events so
+ * far. If not, *out_status is what the reading answers should it have none: a
+ * fault behind events that were read is for the next reading to tell. */
+int vrpi_line_at_hand(vrp_trace_reader *reader, size_t count, vrp_status *out_status);
+
 /* Decimal digits at *cursor, which must be followed by a byte that is none.
  * Returns NULL and moves the cursor, or says what is wrong. */
 const char *vrpi_digits(const char **cursor, uint64_t *out_value);

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef GEMMA3_TEMPLATE_H
+#define GEMMA3_TEMPLATE_H
+
+/* Gemma-3's chat format as token ids. Text of people and of the model never
+ * becomes a control token; exactly one <bos> begins a conversation. */
+
+#include "tokenizer.h"
+
+/* Where an image stands among the ids: `tokens` placeholders from `begin`. */
+typedef struct g3_image_span {
+    size_t begin;
+    size_t tokens;
+    size_t image; /* index of the image among those given, in order */
+} g3_image_span;
+
+typedef struct g3_prompt {
+    g3_ids ids;
+    g3_image_span *images; /* malloc'ed */
+    size_t image_count;
+} g3_prompt;
+void g3_prompt_free(g3_prompt *prompt);
+
+typedef enum g3_role { G3_ROLE_SYSTEM, G3_ROLE_USER, G3_ROLE_MODEL } g3_role;
+
+/* One message. images: how many pictures it brings; G3_IMAGE_MARK in the text
+ * says where each goes; pictures without a mark go in front of the text. More
+ * marks than pictures is INVALID. A mark is a private sequence that typed text
+ * cannot contain (G3_IMAGE_MARK begins with the byte 0x1D, which
+ * g3_template_clean takes out of typed text). */
+#define G3_IMAGE_MARK "\x1dimage\x1d"
+typedef struct g3_message {
+    g3_role role;
+    const char *text;
+    size_t count;
+    size_t images;
+} g3_message;
+
+typedef struct g3_template {
+    const g3_tokenizer *tokenizer;
+    uint32_t image_tokens;                 /* per picture; 0: the model takes none */
+    int32_t image_begin, image_end, image; /* ids, of the config or the tokenizer */
+} g3_template;
+
+/* Appends to a prompt what a new turn adds to a conversation.
+ *
+ * g3_template_begin: <bos>. Once, at the beginning.
+ * g3_template_turn: "<start_of_turn>user\n" system + "\n\n" + text (trimmed)
+ *   "<end_of_turn>\n<start_of_turn>model\n". system may be NULL. Every picture is
+ *   "\n\n<start_of_image>" tokens "<end_of_image>\n\n".
+ * g3_template_answer_end: "<end_of_turn>\n", what follows the model's answer; with
+ *   ended true the model itself produced <end_of_turn> and it is in the
+ *   conversation already.
+ * Errors: INVALID (marks and pictures do not agree, a model without vision, a
+ * vocabulary without turn tokens), HOST_MEMORY. On failure the prompt is as before. */
+g3_status g3_template_begin(const g3_template *format, g3_prompt *prompt, g3_error *error);
+g3_status g3_template_turn(const g3_template *format, const char *system, const g3_message *user,
+                           g3_prompt *prompt, g3_error *error);
+g3_status g3_template_answer_end(const g3_template *format, bool ended, g3_prompt *prompt,
+                                 g3_error *error);
+
+/* A whole list of messages, with the generation prompt at the end if asked.
+ * Leading system messages are joined by blank lines and go in front of the first
+ * user message; messages of one role in a row are joined by a blank line; an
+ * empty message is a turn with empty text. INVALID: a model's message first, a
+ * system message later, no user message. */
+g3_status g3_template_messages(const g3_template *format, const g3_message *messages, size_t count,
+                               bool generation_prompt, g3_prompt *prompt, g3_error *error);
+
+/* Takes the byte 0x1D out of typed text, in place; returns the new length. */
+size_t g3_template_clean(char *text, size_t count);
+
+#endif

@@ -42,6 +42,8 @@ g3_status g3_session_clear(g3_session *session, g3_error *error);
 uint32_t g3_session_length(const g3_session *session);  /* positions in the conversation */
 uint32_t g3_session_context(const g3_session *session); /* most of them */
 vrp_scope g3_session_scope(const g3_session *session);
+/* Bytes of the cache that a decode step reads now. */
+uint64_t g3_session_read_bytes(const g3_session *session);
 /* The ids so far; image placeholders stand for pictures. */
 const int32_t *g3_session_ids(const g3_session *session);
 

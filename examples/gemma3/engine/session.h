@@ -14,6 +14,7 @@
  * A session is used by one thread at a time. */
 
 #include "../image/image.h"
+#include "../kernels/ops.h"
 #include "../text/template.h"
 #include "model.h"
 

@@ -44,9 +44,10 @@ typedef struct g3_template {
 
 /* Appends to a prompt what a new turn adds to a conversation.
  *
- * g3_template_begin: <bos>. Once, at the beginning.
+ * g3_template_begin: <bos>, if the prompt is empty.
  * g3_template_turn: "<start_of_turn>user\n" system + "\n\n" + text (trimmed)
- *   "<end_of_turn>\n<start_of_turn>model\n". system may be NULL. Every picture is
+ *   "<end_of_turn>\n<start_of_turn>model\n". system may be NULL or empty: none.
+ *   Every picture is
  *   "\n\n<start_of_image>" tokens "<end_of_image>\n\n".
  * g3_template_answer_end: "<end_of_turn>\n", what follows the model's answer; with
  *   ended true the model itself produced <end_of_turn> and it is in the
@@ -59,7 +60,8 @@ g3_status g3_template_turn(const g3_template *format, const char *system, const 
 g3_status g3_template_answer_end(const g3_template *format, bool ended, g3_prompt *prompt,
                                  g3_error *error);
 
-/* A whole list of messages, with the generation prompt at the end if asked.
+/* A whole list of messages, with <bos> in front if the prompt is empty and the
+ * generation prompt at the end if asked.
  * Leading system messages are joined by blank lines and go in front of the first
  * user message; messages of one role in a row are joined by a blank line; an
  * empty message is a turn with empty text. INVALID: a model's message first, a

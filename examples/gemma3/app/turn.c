@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT */
+/* One turn: a message goes in, an answer comes out, the memory is looked at. */
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "chat.h"
+
+const char *g3_end_text(g3_end end) {
+    switch (end) {
+    case G3_END_TURN:
+        return "end of turn";
+    case G3_END_MAX_TOKENS:
+        return "max tokens";
+    case G3_END_INTERRUPTED:
+        return "interrupted";
+    case G3_END_CONTEXT:
+        return "context full";
+    case G3_END_MEMORY:
+        return "out of memory";
+    case G3_END_FAILED:
+        return "failed";
+    }
+    return "unknown";
+}
+
+static g3_end end_of(g3_status status) {
+    if (status == G3_STOPPED)
+        return G3_END_INTERRUPTED;
+    if (status == G3_CONTEXT_FULL)
+        return G3_END_CONTEXT;
+    return status == G3_DEVICE_MEMORY ? G3_END_MEMORY : G3_END_FAILED;
+}
+
+static double now_seconds(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* ---- What happens inside a turn ------------------------------------------------ */
+
+typedef struct marks {
+    uint64_t trims, trimmed_bytes, retries;
+} marks;
+
+static marks take_marks(g3_chat *chat) {
+    vrp_stats stats = {.struct_size = sizeof stats};
+    if (vrp_pool_stats_get(chat->memory.pool, &stats) != VRP_OK)
+        memset(&stats, 0, sizeof stats);
+    return (marks){stats.trims, stats.trimmed_bytes, chat->memory.retries};
+}
+
+static uint64_t tag_peak(g3_chat *chat, vrp_tag tag) {
+    vrp_group_stats stats = {.struct_size = sizeof stats};
+    if (vrp_tag_stats_get(chat->memory.pool, (int32_t)tag, &stats) != VRP_OK)
+        return 0;
+    return stats.allocated_bytes.peak;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+static void measure(g3_chat *chat, g3_turn *turn, const marks *before) {
+    const marks after = take_marks(chat);
+    turn->trims_inside = after.trims - before->trims;
+    turn->released_inside_bytes = after.trimmed_bytes - before->trimmed_bytes;
+    turn->retries = after.retries - before->retries;
+    turn->peak_activation_bytes = tag_peak(chat, VRP_TAG_ACTIVATION);
+    turn->peak_vision_bytes = tag_peak(chat, VRP_TAG_VISION);
+    turn->length = g3_session_length(chat->session);
+    (void)g3_memory_report_get(&chat->memory, &turn->memory, NULL);
+    chat->peak_allocated_bytes =
+        larger(chat->peak_allocated_bytes, turn->memory.peak_allocated_bytes);
+    chat->peak_reserved_bytes = larger(chat->peak_reserved_bytes, turn->memory.peak_reserved_bytes);
+}
+
+/* ---- The answer ------------------------------------------------------------------- */
+
+static void print_new(const g3_string *out, size_t *printed) {
+    (void)fwrite(out->bytes + *printed, 1, out->count - *printed, stdout);
+    (void)fflush(stdout);
+    *printed = out->count;
+}
+
+static g3_status choose(g3_chat *chat, int32_t *out_id, g3_error *error) {
+    size_t count = g3_tokenizer_size(chat->tokenizer);
+    if (count > chat->model->config.text.vocab)
+        count = chat->model->config.text.vocab;
+    /* A placeholder stands for a picture, and a model has none to give. */
+    if (chat->format.image >= 0 && (size_t)chat->format.image < count)
+        chat->logits[chat->format.image] = -INFINITY;
+    return g3_sample(&chat->sampler, chat->logits, count, chat->candidates, out_id, error);
+}
+
+/* Tokens until something ends the answer; every one is printed as soon as its
+ * characters are whole. */
+static g3_status speak(g3_chat *chat, g3_turn *turn, g3_stream_decoder *decoder, g3_string *out) {
+    size_t printed = 0;
+    turn->end = G3_END_FAILED;
+    for (;;) {
+        int32_t id = G3_NO_ID;
+        g3_status status = choose(chat, &id, &turn->error);
+        if (status != G3_OK)
+            return status;
+        if (g3_stops_has(&chat->stops, id)) {
+            turn->end = G3_END_TURN;
+            return G3_OK;
+        }
+        status = g3_stream_decode(decoder, chat->tokenizer, id, out, &turn->error);
+        if (status != G3_OK)
+            return status;
+        turn->new_tokens++;
+        chat->unfed = id;
+        if (out->count > printed)
+            print_new(out, &printed);
+        if (turn->new_tokens >= chat->options.max_tokens) {
+            turn->end = G3_END_MAX_TOKENS;
+            return G3_OK;
+        }
+        if (g3_interrupt_count() > 0) {
+            turn->end = G3_END_INTERRUPTED;
+            return G3_OK;
+        }
+        status = g3_session_decode(chat->session, id, chat->logits, &turn->error);
+        if (status != G3_OK) {
+            turn->end = end_of(status);
+            return status;
+        }
+        chat->unfed = G3_NO_ID;
+    }
+}
+
+static void answer(g3_chat *chat, g3_turn *turn) {
+    g3_stream_decoder decoder = {0};
+    g3_string out = {0};
+    const double begin = now_seconds();
+    (void)speak(chat, turn, &decoder, &out);
+    turn->answer_seconds = now_seconds() - begin;
+    size_t printed = out.count;
+    if (g3_stream_finish(&decoder, &out, NULL) == G3_OK && out.count > printed)
+        print_new(&out, &printed);
+    (void)putchar('\n');
+    turn->answer = out.bytes;
+    turn->answer_count = out.count;
+}
+
+/* ---- The message ---------------------------------------------------------------- */
+
+/* The message into the conversation; on failure the conversation is as before. */
+static g3_status ask(g3_chat *chat, g3_turn *turn) {
+    g3_prompt prompt = {0};
+    size_t content = 0;
+    g3_status status = g3_chat_prompt(chat, turn->user, turn->user_count, turn->images, &prompt,
+                                      &content, &turn->error);
+    if (status != G3_OK)
+        return status;
+    g3_image images[G3_MAX_TEXTS];
+    for (size_t i = 0; i < turn->images; i++)
+        images[i] = chat->pictures[i].image;
+    const uint32_t length = g3_session_length(chat->session);
+    const double begin = now_seconds();
+    status = g3_session_prefill(chat->session, &prompt, images, chat->logits, &turn->error);
+    turn->prompt_seconds = now_seconds() - begin;
+    turn->prompt_tokens = prompt.ids.count;
+    turn->content = length + (uint32_t)content;
+    g3_prompt_free(&prompt);
+    if (status != G3_OK)
+        return status;
+    turn->added = true;
+    chat->begun = true;
+    chat->unfed = G3_NO_ID;
+    return G3_OK;
+}
+
+static g3_turn *new_turn(g3_chat *chat, const char *text, size_t count) {
+    if (chat->turn_count == chat->turn_room) {
+        const size_t room = chat->turn_room == 0 ? 16 : chat->turn_room * 2;
+        g3_turn *turns = (g3_turn *)realloc(chat->turns, room * sizeof *turns);
+        if (turns == NULL)
+            return NULL;
+        chat->turns = turns;
+        chat->turn_room = room;
+    }
+    char *user = (char *)malloc(count + 1);
+    if (user == NULL)
+        return NULL;
+    memcpy(user, text, count);
+    g3_turn *turn = &chat->turns[chat->turn_count];
+    memset(turn, 0, sizeof *turn);
+    turn->index = ++chat->turn_count;
+    turn->conversation = chat->conversation;
+    turn->user_count = g3_template_clean(user, count);
+    user[turn->user_count] = '\0';
+    turn->user = user;
+    turn->images = chat->picture_count;
+    return turn;
+}
+
+/* ---- What is said about it ------------------------------------------------------- */
+
+static void tell_failure(g3_chat *chat, const g3_turn *turn) {
+    (void)fflush(stdout);
+    (void)fprintf(stderr, "gemma3: %s\n", turn->error.text);
+    if (turn->end != G3_END_MEMORY && turn->end != G3_END_CONTEXT)
+        return;
+    chat->refused++;
+    if (turn->end == G3_END_MEMORY)
+        g3_report_layers(&turn->memory);
+    (void)fprintf(stderr,
+                  "The conversation is whole with %u positions%s. Go on with a shorter message, "
+                  "/shorten the conversation, or /clear it.\n",
+                  turn->length,
+                  turn->added ? "; the answer stops here" : "; the last message is not in it");
+}
+
+static void tell(g3_chat *chat, const g3_turn *turn) {
+    if (turn->end == G3_END_MEMORY || turn->end == G3_END_CONTEXT || turn->end == G3_END_FAILED)
+        tell_failure(chat, turn);
+    else if (chat->options.quiet)
+        return;
+    else if (turn->end == G3_END_INTERRUPTED)
+        (void)printf("[stopped%s]\n", turn->added ? "" : ": the message was not added");
+    else if (turn->end == G3_END_MAX_TOKENS)
+        (void)printf("[cut after %zu tokens]\n", turn->new_tokens);
+}
+
+void g3_chat_turn(g3_chat *chat, const char *text, size_t count) {
+    g3_turn *turn = new_turn(chat, text, count);
+    if (turn == NULL) {
+        g3_chat_mistake(chat, "no host memory for a turn");
+        return;
+    }
+    g3_interrupt_reset();
+    if (vrp_pool_peaks_reset(chat->memory.pool) != VRP_OK)
+        g3_chat_mistake(chat, "the pool's peaks could not be reset");
+    const marks before = take_marks(chat);
+    const g3_status status = ask(chat, turn);
+    if (status == G3_OK)
+        answer(chat, turn);
+    else
+        turn->end = end_of(status);
+    g3_chat_pictures_drop(chat);
+    measure(chat, turn, &before);
+    g3_recorder_mark(chat->recorder, VRP_MARKER_TURN);
+    g3_chat_boundary(chat, turn);
+    (void)g3_memory_report_get(&chat->memory, &turn->after, NULL);
+    tell(chat, turn);
+    if (chat->options.stats)
+        g3_report_turn(chat, turn);
+    (void)fflush(stdout);
+}

@@ -22,6 +22,18 @@ ALLOWED = {
 FORBIDDEN = {
     "src/core": ["vrampool/sim.h", "vrampool/cuda.h"],
 }
+# The Gemma-3 engine has folders of its own: what each may include from its
+# brothers, by a path relative to itself. Libraries come in angle brackets.
+GEMMA = "examples/gemma3"
+GEMMA_ALLOWED = {
+    "files": [],
+    "text": ["files"],
+    "image": ["files"],
+    "kernels": ["files"],
+    "engine": ["files", "text", "image", "kernels"],
+    "app": ["files", "text", "image", "kernels", "engine"],
+}
+GEMMA_LIBRARIES = ("jansson.h", "jpeglib.h", "spng.h")
 CUDA_HEADER = re.compile(r"^(cuda|cublas|nvml|driver_types|vector_types)")
 CUDA_FOLDERS = ("src/driver", "tests/gpu", "examples")
 
@@ -73,9 +85,32 @@ def check_include(folder, siblings, bracket, name):
     return f"{folder} may not include {name}"
 
 
+def check_gemma_include(folder, bracket, name):
+    """The same for a folder of the engine, "examples/gemma3/text"."""
+    part = folder[len(GEMMA) + 1 :]
+    if part not in GEMMA_ALLOWED:
+        return f"{folder} is not one of the engine's folders"
+    if CUDA_HEADER.match(name):
+        return f"a CUDA header in {folder}: {name}"
+    if name.startswith("vrampool/"):
+        return None
+    if bracket == "<":
+        known = name in GEMMA_LIBRARIES or not re.search(r"jansson|jpeg|spng|png", name)
+        return None if known else f"{folder} may not include {name}"
+    if "/" not in name:
+        return None  # its own folder's: the compiler finds no other
+    match = re.fullmatch(r"\.\./(\w+)/\w+\.h", name)
+    if match and match.group(1) in GEMMA_ALLOWED[part]:
+        return None
+    return f"{folder} may not include {name}"
+
+
 def check_text(folder, siblings, text):
     for number, bracket, name in includes_of(text):
-        why = check_include(folder, siblings, bracket, name)
+        if folder.startswith(GEMMA):
+            why = check_gemma_include(folder, bracket, name)
+        else:
+            why = check_include(folder, siblings, bracket, name)
         if why:
             yield number, why
     for number, line in enumerate(code_of(text).splitlines(), 1):
@@ -97,11 +132,31 @@ def self_test():
         ("src/optimizer", '#include "core/core.h"'),
         ("src/driver", '#include "core/core.h"'),
         ("bench", '#include "platform/sync.h"'),
+        ("examples", '#include "core/core.h"'),
+        ("examples/gemma3/files", '#include "../text/tokenizer.h"'),
+        ("examples/gemma3/files", '#include "../engine/model.h"'),
+        ("examples/gemma3/text", '#include "../image/image.h"'),
+        ("examples/gemma3/image", '#include "../kernels/ops.h"'),
+        ("examples/gemma3/kernels", '#include "../text/tokenizer.h"'),
+        ("examples/gemma3/engine", '#include "../app/chat.h"'),
+        ("examples/gemma3/engine", '#include "../../../src/core/core.h"'),
+        ("examples/gemma3/engine", '#include "core/core.h"'),
+        ("examples/gemma3/app", '#include "files/error.h"'),
+        ("examples/gemma3/app", '#include "../more/error.h"'),
+        ("examples/gemma3/image", "#include <libpng/png.h>"),
+        ("examples/gemma3/kernels", "#include <cuda.h>"),
+        ("examples/gemma3/more", "#include <string.h>"),
+        ("examples/gemma3", "#include <string.h>"),
     ]
     must_pass = [
         ("src/core", '#include "platform/sync.h"\n#include "vrampool/driver.h"\n#include <string.h>'),
         ("src/core", "/* printf( is not called */\nint snprintf_like(int);"),
         ("src/driver", "#include <cuda.h>"),
+        ("examples/gemma3/files", '#include "tensor.h"\n#include <jansson.h>'),
+        ("examples/gemma3/kernels", '#include "../files/tensor.h"\n#include <immintrin.h>'),
+        ("examples/gemma3/image", "#include <jpeglib.h>\n#include <spng.h>"),
+        ("examples/gemma3/engine", '#include "../kernels/ops.h"\n#include <vrampool/vrampool.h>'),
+        ("examples/gemma3/app", '#include "../engine/session.h"\n#include "../text/template.h"'),
     ]
     bad = [f"not found: {line}" for folder, line in must_fail
            if not list(check_text(folder, set(), line))]
@@ -116,13 +171,18 @@ def main():
     count = 0
     for folder in ALLOWED:
         files = [f for f in sorted((root / folder).rglob("*"))
-                 if f.suffix in (".c", ".h", ".cu", ".cuh", ".cpp", ".hpp")]
+                 if f.suffix in (".c", ".h", ".cu", ".cuh", ".cpp", ".hpp")
+                 and root / GEMMA not in f.parents]
         siblings = {f.name for f in files} | {f"{pathlib.Path(folder).name}/{f.name}" for f in files}
         siblings |= {str(f.relative_to(root / folder)) for f in files}
         for file in files:
             count += 1
             for number, why in check_text(folder, siblings, file.read_text()):
                 bad.append(f"{file.relative_to(root)}:{number}: {why}")
+    for file in sorted((root / GEMMA).rglob("*.[ch]")):
+        count += 1
+        for number, why in check_text(str(file.parent.relative_to(root)), set(), file.read_text()):
+            bad.append(f"{file.relative_to(root)}:{number}: {why}")
     if count == 0:
         bad.append("no sources found")
     print("\n".join(bad) or f"{count} files keep to their layers")

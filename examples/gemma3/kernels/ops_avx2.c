@@ -1,0 +1,9 @@
+/* SPDX-License-Identifier: MIT */
+/* The operations for AVX2, compiled with its flags; run only where the CPU has it. */
+#include "ops_kernels.h"
+
+#if defined(__x86_64__)
+#include "ops_rows.h"
+
+const g3_ops_kernels g3_ops_avx2 = G3_OPS_KERNELS_TABLE;
+#endif

@@ -140,8 +140,7 @@ static g3_status read_pair(g3_gguf *gguf, g3_cursor *cursor, size_t position, g3
 
 static g3_status read_pairs(g3_gguf *gguf, g3_cursor *cursor, uint64_t pair_count,
                             g3_error *error) {
-    /* length, one byte of key, type, one byte of value */
-    const uint64_t smallest = 8 + 1 + 4 + 1;
+    const uint64_t smallest = 8 + 4 + 1; /* length of the key, type, one byte of value */
     if (pair_count > (cursor->count - cursor->at) / smallest)
         return g3_fail(error, G3_INVALID,
                        "header at offset 16: %" PRIu64 " keys do not fit into the file",

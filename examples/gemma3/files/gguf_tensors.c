@@ -176,8 +176,7 @@ static g3_status place_tensors(g3_gguf *gguf, uint64_t end_of_table, g3_error *e
 
 g3_status g3_gguf_read_tensors(g3_gguf *gguf, g3_cursor *cursor, uint64_t tensor_count,
                                g3_error *error) {
-    /* length, one byte of name, dimension count, one dimension, type, offset */
-    const uint64_t smallest = 8 + 1 + 4 + 8 + 4 + 8;
+    const uint64_t smallest = 8 + 4 + 4 + 8; /* length of the name, dimensions, type, offset */
     if (tensor_count > (cursor->count - cursor->at) / smallest)
         return g3_fail(error, G3_INVALID,
                        "header at offset 8: %" PRIu64 " tensors do not fit into the file",

@@ -163,9 +163,10 @@ static g3_turn *oldest_to_stay(g3_chat *chat, uint64_t most, uint32_t *out_from,
         if (!is_in_conversation(chat, turn))
             continue;
         if (!any)
-            *out_from = turn->content;
+            *out_from = turn->lead;
+        const uint32_t gone = any ? turn->content - *out_from : 0;
         any = true;
-        if (length - (turn->content - *out_from) <= most)
+        if (length - gone <= most)
             return turn;
         *out_dropped += 1;
     }
@@ -175,6 +176,8 @@ static g3_turn *oldest_to_stay(g3_chat *chat, uint64_t most, uint32_t *out_from,
 /* Takes out what lies in front of a turn's own text, from `from` on. */
 static g3_status drop_before(g3_chat *chat, const g3_turn *first, uint32_t from, g3_error *error) {
     const uint32_t end = first->content;
+    if (end < from)
+        return G3_OK; /* it is the oldest one already */
     const g3_status status = g3_session_drop(chat->session, from, end, error);
     if (status != G3_OK)
         return status;
@@ -182,10 +185,12 @@ static g3_status drop_before(g3_chat *chat, const g3_turn *first, uint32_t from,
         g3_turn *turn = &chat->turns[i];
         if (!is_in_conversation(chat, turn))
             continue;
-        if (turn->content < end)
+        if (turn->content < end) {
             turn->dropped = true;
-        else
-            turn->content -= end - from;
+            continue;
+        }
+        turn->lead = turn == first ? from : turn->lead - (end - from);
+        turn->content -= end - from;
     }
     return G3_OK;
 }

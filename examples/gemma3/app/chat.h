@@ -59,9 +59,12 @@ typedef struct g3_turn {
     size_t user_count;
     char *answer; /* as user */
     size_t answer_count;
-    bool added;       /* the message is in the conversation */
-    bool dropped;     /* and was, until /shorten took it out */
-    uint32_t content; /* the position where the message's own text begins */
+    bool added;   /* the message is in the conversation */
+    bool dropped; /* and was, until /shorten took it out */
+    /* Where the message begins when it has to be the oldest one, and where what stands
+     * in front of any first message ends: a picture's blank lines are in one token with
+     * those before. */
+    uint32_t content, lead;
     g3_end end;
     g3_error error; /* of ends that are failures */
     size_t images;

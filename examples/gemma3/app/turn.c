@@ -70,6 +70,9 @@ static void measure(g3_chat *chat, g3_turn *turn, const marks *before) {
     turn->retries = after.retries - before->retries;
     turn->peak_activation_bytes = tag_peak(chat, VRP_TAG_ACTIVATION);
     turn->peak_vision_bytes = tag_peak(chat, VRP_TAG_VISION);
+    /* What the device has done by now is idle, not pending. */
+    if (vrp_pool_poll(chat->memory.pool) != VRP_OK)
+        g3_chat_mistake(chat, "the pool could not be asked");
     turn->length = g3_session_length(chat->session);
     (void)g3_memory_report_get(&chat->memory, &turn->memory, NULL);
     chat->peak_allocated_bytes =
@@ -166,6 +169,7 @@ static g3_status ask(g3_chat *chat, g3_turn *turn) {
     turn->prompt_seconds = now_seconds() - begin;
     turn->prompt_tokens = prompt.ids.count;
     turn->content = length + (uint32_t)content;
+    turn->lead = turn->content + (turn->images > 0 ? 1 : 0);
     g3_prompt_free(&prompt);
     if (status != G3_OK)
         return status;

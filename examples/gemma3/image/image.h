@@ -21,7 +21,8 @@ void g3_image_free(g3_image *image); /* an image of zeros is allowed */
 
 /* Reads a file, the kind by its first bytes. Grey becomes RGB; alpha is dropped,
  * palettes and 16 bits are converted, CMYK JPEG is converted, as Pillow's
- * convert("RGB") does. Errors: IO, INVALID (what the library says, or a size
+ * convert("RGB") does. EXIF orientation is not applied: the reference's slow image
+ * processor does not either. Errors: IO, INVALID (what the library says, or a size
  * beyond the limits), UNSUPPORTED (another kind of file), HOST_MEMORY. */
 g3_status g3_image_read(const char *path, g3_image *out_image, g3_error *error);
 g3_status g3_image_decode(const uint8_t *bytes, size_t count, const char *name, g3_image *out_image,
@@ -29,8 +30,10 @@ g3_status g3_image_decode(const uint8_t *bytes, size_t count, const char *name, 
 
 /* Resizes to side x side, aspect ratio not kept, by antialiased bilinear
  * (triangle filter, support scaled when shrinking, horizontal then vertical
- * pass, 8-bit intermediate with Pillow's fixed-point rounding: equal bytes).
- * Errors: HOST_MEMORY. */
+ * pass, 8-bit intermediate with Pillow's fixed-point rounding: equal bytes; Pillow 13
+ * takes the vertical pass first where the height shrinks and the width grows, which
+ * rounds some values to the next one).
+ * Errors: INVALID (side 0 or above G3_IMAGE_MAX_SIDE, empty image), HOST_MEMORY. */
 g3_status g3_image_resize(const g3_image *image, uint32_t side, g3_image *out_image,
                           g3_error *error);
 

@@ -72,10 +72,11 @@ static bool has_vision_tensors(const g3_folder *folder) {
     return false;
 }
 
-/* A tensor of a folder in the form of GGUF; name is left out. */
+/* A tensor of a folder in the form of GGUF, under its own name. */
 static g3_status from_safetensors(const g3_folder_entry *entry, g3_tensor *out, g3_error *error) {
     const g3_st_tensor *tensor = entry->tensor;
-    *out = (g3_tensor){.dim_count = tensor->dim_count == 0 ? 1 : tensor->dim_count,
+    *out = (g3_tensor){.name = tensor->name,
+                       .dim_count = tensor->dim_count == 0 ? 1 : tensor->dim_count,
                        .dims = {1, 1, 1, 1},
                        .data = tensor->data,
                        .bytes = tensor->bytes,
@@ -169,7 +170,7 @@ static g3_status validate(const g3_wanted *wanted, const g3_tensor *tensor, g3_e
         write_shape(tensor->dims, found, sizeof found);
         write_shape(wanted->dims, expected, sizeof expected);
         return g3_fail(error, G3_INVALID,
-                       "%.160s: tensor '%s' at offset %" PRIu64
+                       "%.160s: tensor '%.96s' at offset %" PRIu64
                        " has shape %s, %s is expected (row length first)",
                        tensor->path, tensor->name, tensor->offset, found, expected);
     }
@@ -198,11 +199,11 @@ static g3_status collect(g3_checkpoint *checkpoint, bool output, g3_error *error
                                : find_in_folder(checkpoint, &wanted, tensor, error);
         if (status != G3_OK)
             return status;
-        memcpy(checkpoint->names[i], wanted.gguf, sizeof wanted.gguf);
-        tensor->name = checkpoint->names[i];
-        status = validate(&wanted, tensor, error);
+        status = validate(&wanted, tensor, error); /* its name in the file is what a text shows */
         if (status != G3_OK)
             return status;
+        memcpy(checkpoint->names[i], wanted.gguf, sizeof wanted.gguf);
+        tensor->name = checkpoint->names[i];
         (void)g3_index_add(&checkpoint->index, tensor->name, strlen(tensor->name), i);
         checkpoint->bytes += tensor->bytes;
         checkpoint->count++;

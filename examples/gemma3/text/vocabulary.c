@@ -222,10 +222,10 @@ static g3_status replaced(g3_tokenizer *v, const g3_token *token, const char *fr
     size_t from_count = strlen(from), to_count = strlen(to), made = 0, found = 0;
     *place = token->text;
     *count = token->text_count;
+    if (memmem(v->bytes + token->text, token->text_count, from, from_count) == NULL)
+        return G3_OK;
     for (size_t i = 0; i + from_count <= token->text_count; i++)
         found += memcmp(v->bytes + token->text + i, from, from_count) == 0;
-    if (found == 0)
-        return G3_OK;
     g3_status status =
         add_bytes(v, token->text_count + found * to_count - found * from_count, place, error);
     if (status != G3_OK)

@@ -9,9 +9,9 @@
 #include "../files/error.h"
 
 /* Reads a buffer of at least `bytes` and of at least twice the last-level cache from
- * beginning to end, all threads at once, each its own contiguous part, by a plain
- * loop of 64-bit sums. The best of nine passes, in bytes a second; the buffer's size
- * too. Errors: HOST_MEMORY. */
+ * beginning to end, a MiB at a time shared out to all threads, by a plain loop of
+ * 64-bit sums. The best of at least nine passes and half a second, in bytes a second;
+ * the buffer's size too. Errors: HOST_MEMORY. */
 g3_status g3_bench_read(uint64_t bytes, double *out_bytes_a_second, uint64_t *out_buffer_bytes,
                         g3_error *error);
 

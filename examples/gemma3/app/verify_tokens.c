@@ -56,6 +56,20 @@ static bool same_ids(const g3_ids *a, const g3_ids *b) {
            (a->count == 0 || memcmp(a->ids, b->ids, a->count * sizeof *a->ids) == 0);
 }
 
+/* Whether two texts are the same where U+2581 counts as a space: the vocabulary
+ * writes it for spaces, so one that a text holds itself comes back as a space. */
+static bool same_but_marks(const char *text, size_t count, const char *back, size_t back_count) {
+    size_t at = 0;
+    size_t i = 0;
+    for (; i < count && at < back_count; i++, at++) {
+        const bool mark = count - i >= 3 && memcmp(text + i, "\xe2\x96\x81", 3) == 0;
+        if (back[at] != (mark ? ' ' : text[i]))
+            return false;
+        i += mark ? 2 : 0;
+    }
+    return i == count && at == back_count;
+}
+
 /* Whether the ids give the text back. A control token has no text, so ids with one
  * cannot: they are left out. */
 static g3_status same_text(const g3_tokenizer *tokenizer, const g3_ids *ids, const char *text,
@@ -71,7 +85,7 @@ static g3_status same_text(const g3_tokenizer *tokenizer, const g3_ids *ids, con
         status = g3_stream_decode(&decoder, tokenizer, ids->ids[i], &out, error);
     if (status == G3_OK)
         status = g3_stream_finish(&decoder, &out, error);
-    *out_same = out.count == count && (count == 0 || memcmp(out.bytes, text, count) == 0);
+    *out_same = same_but_marks(text, count, out.bytes, out.count);
     if (status == G3_OK && !*out_same) {
         (void)printf("ids of ");
         print_text(text, count);

@@ -12,6 +12,8 @@
 #include "recorder.h"
 #include "script.h"
 
+#define G3_CHAT_STYLE_AUTO (-1) /* what the checkpoint was made for */
+
 typedef struct g3_chat_options {
     const char *model, *mmproj, *device;
     const char *script, *stats_json, *trace;
@@ -19,6 +21,7 @@ typedef struct g3_chat_options {
     uint64_t context, chunk, max_tokens, seed, top_k, threads;
     double temperature, top_p;
     int32_t kv_type, precision, backing;
+    int32_t style; /* g3_style, or G3_CHAT_STYLE_AUTO */
     g3_optimizer_options optimizer;
     bool stats, quiet;
 } g3_chat_options;

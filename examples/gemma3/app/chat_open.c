@@ -52,7 +52,7 @@ static g3_status load(g3_chat *chat, g3_error *error) {
                          shown ? progress : NULL, &percent, &chat->model, error);
 }
 
-static void make_format(g3_chat *chat) {
+static g3_status make_format(g3_chat *chat, g3_error *error) {
     const g3_config *config = &chat->model->config;
     const g3_special *special = g3_tokenizer_special(chat->tokenizer);
     const g3_token_config *ids = &config->tokens;
@@ -63,6 +63,11 @@ static void make_format(g3_chat *chat) {
         .image_end = ids->image_end != G3_NO_ID ? ids->image_end : special->image_end,
         .image = ids->image != G3_NO_ID ? ids->image : special->image};
     g3_stops_collect(ids, special, &chat->stops);
+    if (chat->options.style != G3_CHAT_STYLE_AUTO) {
+        chat->format.style = (g3_style)chat->options.style;
+        return G3_OK;
+    }
+    return g3_style_of(chat->checkpoint, chat->tokenizer, &chat->format.style, error);
 }
 
 static g3_status open_session(g3_chat *chat, g3_error *error) {
@@ -136,8 +141,9 @@ g3_status g3_chat_open(g3_chat *chat, g3_error *error) {
         status = load(chat, error);
     if (status != G3_OK)
         return status;
-    make_format(chat);
-    status = open_session(chat, error);
+    status = make_format(chat, error);
+    if (status == G3_OK)
+        status = open_session(chat, error);
     if (status == G3_OK)
         status = join_system(chat, error);
     if (status == G3_OK)

@@ -12,6 +12,11 @@ static const g3_choice backings[] = {{"auto", VRP_BACKING_AUTO},
                                      {"malloc", VRP_BACKING_MALLOC},
                                      {NULL, 0}};
 
+static const g3_choice styles[] = {{"auto", G3_CHAT_STYLE_AUTO},
+                                   {"gemma", G3_STYLE_TURNS},
+                                   {"dialogue", G3_STYLE_DIALOGUE},
+                                   {NULL, 0}};
+
 static void defaults(g3_chat_options *options) {
     memset(options, 0, sizeof *options);
     options->device = "sim:8GiB";
@@ -23,6 +28,7 @@ static void defaults(g3_chat_options *options) {
     options->kv_type = G3_KV_F16;
     options->precision = G3_INT8;
     options->backing = VRP_BACKING_AUTO;
+    options->style = G3_CHAT_STYLE_AUTO;
     g3_optimizer_options_init(&options->optimizer);
 }
 
@@ -56,6 +62,10 @@ g3_parsed g3_chat_options_parse(int argc, char **argv, g3_chat_options *out_opti
              "a JPEG or PNG for the first message; again for more")},
         {ROW("--system", G3_OPTION_TEXTS, &o->system, "TEXT",
              "stands in front of the first message; again for more")},
+        {ROW("--template", G3_OPTION_CHOICE, &o->style, "KIND",
+             "gemma: Gemma's turns; dialogue: plain text, for base models; auto: what the "
+             "checkpoint was made for (auto)"),
+         .choices = styles},
         {ROW("--script", G3_OPTION_TEXT, &o->script, "TURNS",
              "a file of lines to say instead of yours; -: standard input")},
         {ROW("--ctx", G3_OPTION_COUNT, &o->context, "N",

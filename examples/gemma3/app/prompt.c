@@ -45,13 +45,21 @@ static g3_status lead_in(g3_chat *chat, g3_prompt *prompt, g3_error *error) {
     return g3_template_answer_end(&chat->format, false, prompt, error);
 }
 
+/* What stands in front of the first message. */
+static const char *opening(const g3_chat *chat) {
+    if (chat->begun)
+        return NULL;
+    if (chat->system_text == NULL && chat->format.style == G3_STYLE_DIALOGUE)
+        return G3_DIALOGUE_INTRODUCTION;
+    return chat->system_text;
+}
+
 static g3_status whole(g3_chat *chat, const g3_message *message, g3_prompt *out_prompt,
                        g3_error *error) {
     g3_prompt prompt = {0};
     g3_status status = lead_in(chat, &prompt, error);
     if (status == G3_OK)
-        status = g3_template_turn(&chat->format, chat->begun ? NULL : chat->system_text, message,
-                                  &prompt, error);
+        status = g3_template_turn(&chat->format, opening(chat), message, &prompt, error);
     if (status != G3_OK)
         g3_prompt_free(&prompt);
     else

@@ -82,7 +82,19 @@ static void measure(g3_chat *chat, g3_turn *turn, const marks *before) {
 
 /* ---- The answer ------------------------------------------------------------------- */
 
-static void print_new(const g3_string *out, size_t *printed) {
+/* The blank after a speaker's name belongs to the format. */
+static size_t leading_blanks(const g3_chat *chat, const g3_string *out) {
+    size_t count = 0;
+    while (chat->format.style == G3_STYLE_DIALOGUE && count < out->count &&
+           out->bytes[count] == ' ')
+        count++;
+    return count;
+}
+
+static void print_new(const g3_chat *chat, const g3_string *out, size_t *printed) {
+    const size_t blanks = leading_blanks(chat, out);
+    if (*printed < blanks)
+        *printed = blanks;
     (void)fwrite(out->bytes + *printed, 1, out->count - *printed, stdout);
     (void)fflush(stdout);
     *printed = out->count;
@@ -98,6 +110,15 @@ static g3_status choose(g3_chat *chat, int32_t *out_id, g3_error *error) {
     return g3_sample(&chat->sampler, chat->logits, count, chat->candidates, out_id, error);
 }
 
+/* In a dialogue an answer is one paragraph: a newline gives the floor back. */
+static bool ends_answer(const g3_chat *chat, int32_t id) {
+    if (g3_stops_has(&chat->stops, id))
+        return true;
+    size_t count = 0;
+    const char *piece = g3_tokenizer_piece(chat->tokenizer, id, &count);
+    return chat->format.style == G3_STYLE_DIALOGUE && count > 0 && piece[0] == '\n';
+}
+
 /* Tokens until something ends the answer; every one is printed as soon as its
  * characters are whole. */
 static g3_status speak(g3_chat *chat, g3_turn *turn, g3_stream_decoder *decoder, g3_string *out) {
@@ -108,7 +129,7 @@ static g3_status speak(g3_chat *chat, g3_turn *turn, g3_stream_decoder *decoder,
         g3_status status = choose(chat, &id, &turn->error);
         if (status != G3_OK)
             return status;
-        if (g3_stops_has(&chat->stops, id)) {
+        if (ends_answer(chat, id)) {
             turn->end = G3_END_TURN;
             return G3_OK;
         }
@@ -118,7 +139,7 @@ static g3_status speak(g3_chat *chat, g3_turn *turn, g3_stream_decoder *decoder,
         turn->new_tokens++;
         chat->unfed = id;
         if (out->count > printed)
-            print_new(out, &printed);
+            print_new(chat, out, &printed);
         if (turn->new_tokens >= chat->options.max_tokens) {
             turn->end = G3_END_MAX_TOKENS;
             return G3_OK;
@@ -144,8 +165,14 @@ static void answer(g3_chat *chat, g3_turn *turn) {
     turn->answer_seconds = now_seconds() - begin;
     size_t printed = out.count;
     if (g3_stream_finish(&decoder, &out, NULL) == G3_OK && out.count > printed)
-        print_new(&out, &printed);
+        print_new(chat, &out, &printed);
     (void)putchar('\n');
+    const size_t blanks = leading_blanks(chat, &out);
+    if (blanks > 0) {
+        memmove(out.bytes, out.bytes + blanks, out.count - blanks);
+        out.count -= blanks;
+        out.bytes[out.count] = '\0';
+    }
     turn->answer = out.bytes;
     turn->answer_count = out.count;
 }

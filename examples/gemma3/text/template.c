@@ -117,7 +117,13 @@ static g3_status control(writer *w, int32_t id, const char *name) {
     return status == G3_OK ? g3_ids_append(&w->prompt->ids, id, w->error) : status;
 }
 
+static bool is_dialogue(const writer *w) { return w->format->style == G3_STYLE_DIALOGUE; }
+
 static g3_status turn_begin(writer *w, const char *role) {
+    if (is_dialogue(w)) {
+        const char *speaker = strcmp(role, "user") == 0 ? "User: " : "Assistant:";
+        return plain(w, speaker, strlen(speaker));
+    }
     int32_t id = g3_tokenizer_special(w->format->tokenizer)->turn_begin;
     g3_status status = control(w, id, "<start_of_turn>");
     if (status == G3_OK)
@@ -126,6 +132,8 @@ static g3_status turn_begin(writer *w, const char *role) {
 }
 
 static g3_status turn_end(writer *w) {
+    if (is_dialogue(w))
+        return plain(w, "\n", 1);
     int32_t id = g3_tokenizer_special(w->format->tokenizer)->turn_end;
     g3_status status = control(w, id, "<end_of_turn>");
     return status == G3_OK ? plain(w, "\n", 1) : status;
@@ -220,11 +228,12 @@ g3_status g3_template_begin(const g3_template *format, g3_prompt *prompt, g3_err
     return end(&w, control(&w, g3_tokenizer_special(format->tokenizer)->bos, "<bos>"));
 }
 
+/* In front of the first message: inside its turn, or before its speaker. */
 static g3_status system_text(writer *w, const char *text, size_t count) {
     if (count_marks(text, count) > 0)
         return g3_fail(w->error, G3_INVALID, "the system's text has a place for a picture");
     g3_status status = plain(w, text, count);
-    return status == G3_OK ? plain(w, "\n\n", 2) : status;
+    return status == G3_OK ? plain(w, "\n\n", is_dialogue(w) ? 1 : 2) : status;
 }
 
 g3_status g3_template_turn(const g3_template *format, const char *system, const g3_message *user,
@@ -233,8 +242,12 @@ g3_status g3_template_turn(const g3_template *format, const char *system, const 
     g3_status status = G3_OK;
     if (user->role != G3_ROLE_USER)
         return g3_fail(error, G3_INVALID, "a turn begins with a message of the user");
-    status = turn_begin(&w, "user");
-    if (status == G3_OK && system != NULL && system[0] != '\0')
+    const bool spoken = system != NULL && system[0] != '\0';
+    if (spoken && is_dialogue(&w))
+        status = system_text(&w, system, strlen(system));
+    if (status == G3_OK)
+        status = turn_begin(&w, "user");
+    if (status == G3_OK && spoken && !is_dialogue(&w))
         status = system_text(&w, system, strlen(system));
     if (status == G3_OK)
         status = content(&w, user);
@@ -304,11 +317,13 @@ static g3_status all_messages(writer *w, const g3_message *messages, size_t coun
     g3_status status = check_roles(messages, count, &systems, w->error);
     if (status == G3_OK && w->prompt->ids.count == 0)
         status = control(w, g3_tokenizer_special(w->format->tokenizer)->bos, "<bos>");
-    if (status == G3_OK)
+    if (status == G3_OK && !is_dialogue(w))
         status = turn_begin(w, "user");
     for (size_t i = 0; status == G3_OK && i < systems; i++)
         if (messages[i].count > 0)
             status = system_text(w, messages[i].text, messages[i].count);
+    if (status == G3_OK && is_dialogue(w))
+        status = turn_begin(w, "user");
     for (size_t at = systems; status == G3_OK && at < count;) {
         if (at > systems)
             status = turn_begin(w, messages[at].role == G3_ROLE_USER ? "user" : "model");

@@ -36,10 +36,34 @@ typedef struct g3_message {
     size_t images;
 } g3_message;
 
+/* How turns are told apart. Instruction-tuned models were made for Gemma's control
+ * tokens. A base model has never seen them and answers them with noise: for it a
+ * conversation is written as plain text, "User: ...\nAssistant: ...\n", an answer is one
+ * paragraph, and nothing keeps typed text from imitating a speaker's name. */
+typedef enum g3_style { G3_STYLE_TURNS = 0, G3_STYLE_DIALOGUE = 1 } g3_style;
+
+/* What a dialogue begins with where nobody gave a system text: it shows a base model
+ * what is expected, in two languages. */
+#define G3_DIALOGUE_INTRODUCTION                                                     \
+    "A conversation with a helpful assistant that answers in the user's language.\n" \
+    "\n"                                                                             \
+    "User: What is the largest planet?\n"                                            \
+    "Assistant: The largest planet in our solar system is Jupiter.\n"                \
+    "User: 일본의 수도는 어디인가요?\n"                                   \
+    "Assistant: 일본의 수도는 도쿄입니다."
+
+/* The style a checkpoint was made for. TURNS: a GGUF file or a folder that brings a
+ * chat template, or a folder that says nothing of its tokenizer. DIALOGUE: files
+ * without a template, and vocabularies without turn tokens. Errors: IO, INVALID (a
+ * tokenizer_config.json that is no JSON), HOST_MEMORY. */
+g3_status g3_style_of(const g3_checkpoint *checkpoint, const g3_tokenizer *tokenizer,
+                      g3_style *out_style, g3_error *error);
+
 typedef struct g3_template {
     const g3_tokenizer *tokenizer;
     uint32_t image_tokens;                 /* per picture; 0: the model takes none */
     int32_t image_begin, image_end, image; /* ids, of the config or the tokenizer */
+    g3_style style;
 } g3_template;
 
 /* Appends to a prompt what a new turn adds to a conversation.

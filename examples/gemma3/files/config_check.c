@@ -115,7 +115,7 @@ static g3_status check_vision(const g3_vision_config *vision, g3_error *error) {
                        vision->image_size, vision->patch_size);
     const uint32_t grid = vision->image_size / vision->patch_size;
     const uint32_t root = root_of(vision->tokens);
-    if (root * root != vision->tokens || grid % root != 0)
+    if (root == 0 || root * root != vision->tokens || grid % root != 0)
         return g3_fail(error, G3_INVALID,
                        "%" PRIu32 " tokens of an image are not a square that divides a grid of "
                        "%" PRIu32 " x %" PRIu32 " patches",

@@ -283,12 +283,13 @@ g3_status g3_config_from_mmproj(const g3_gguf *gguf, g3_config *config, g3_error
     if (r.status != G3_OK)
         return r.status;
     const uint32_t grid = vision->patch_size == 0 ? 0 : vision->image_size / vision->patch_size;
-    if (grid % pool != 0 || grid / pool > UINT16_MAX)
+    const uint32_t side = pool == 0 ? 0 : grid / pool;
+    if (side * pool != grid || side > UINT16_MAX)
         fail(&r, G3_INVALID, "clip.vision.projector.scale_factor",
              "does not divide the grid of patches");
     if (r.status != G3_OK)
         return r.status;
-    vision->tokens = (grid / pool) * (grid / pool);
+    vision->tokens = side * side;
     g3_status status = g3_config_check(config, error);
     return status == G3_OK ? G3_OK : g3_fail_in(error, status, gguf->name);
 }

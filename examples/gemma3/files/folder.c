@@ -4,6 +4,7 @@
 #include "json.h"
 #include "map.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +25,10 @@ static g3_status no_memory(g3_error *error) {
 }
 
 static bool exists(const char *path, const char *name) {
-    char *joined = g3_folder_join(path, name);
-    const bool there = joined != NULL && access(joined, F_OK) == 0;
-    free(joined);
+    const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool there = folder >= 0 && faccessat(folder, name, F_OK, 0) == 0;
+    if (folder >= 0)
+        (void)close(folder);
     return there;
 }
 

@@ -14,6 +14,8 @@ g3_status g3_json_parse(const char *bytes, size_t count, json_t **out_json, g3_e
         return G3_OK;
     char text[sizeof problem.text];
     (void)g3_printable(problem.text, strlen(problem.text), text, sizeof text);
+    if (text[0] == '\0') /* the library says nothing where memory is short */
+        return g3_fail(error, G3_HOST_MEMORY, "no memory for JSON of %zu bytes", count);
     switch ((int)json_error_code(&problem)) {
     case json_error_duplicate_key:
         return g3_fail(error, G3_INVALID, "line %d of the JSON: a key is there twice (%s)",

@@ -63,7 +63,10 @@ void g3_map_done(const uint8_t *data, uint64_t count) {
 const char *g3_printable(const char *bytes, size_t count, char *out, size_t room) {
     size_t n = count < room ? count : room - 1;
     for (size_t i = 0; i < n; i++)
-        out[i] = (bytes[i] >= ' ' && bytes[i] <= '~') ? bytes[i] : '?';
+        if (bytes[i] >= ' ' && bytes[i] <= '~')
+            out[i] = bytes[i];
+        else
+            out[i] = '?';
     if (n < count && n >= 3)
         memcpy(out + n - 3, "...", 3);
     out[n] = '\0';

@@ -42,7 +42,7 @@ static g3_status tensor_fail(const char *name, g3_error *error, g3_status status
                              const char *what) {
     char text[96];
     return g3_fail(error, status, "tensor '%s': %s",
-                   g3_printable(name, strlen(name), text, sizeof text), what);
+                   g3_printable(name, name == NULL ? 0 : strlen(name), text, sizeof text), what);
 }
 
 /* The type's row in dtypes; a failure for others. */

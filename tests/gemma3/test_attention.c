@@ -131,7 +131,7 @@ static double score(const problem *p, size_t i, uint32_t h, size_t position) {
 
 static void reference(const problem *p, size_t i, uint32_t h, double *out) {
     const uint32_t kv = h / (p->heads / p->kv_heads);
-    double most = -INFINITY, total = 0;
+    double most = -HUGE_VAL, total = 0;
     for (size_t k = p->low[i]; k < p->high[i]; k++)
         most = fmax(most, score(p, i, h, k));
     for (uint32_t j = 0; j < p->head_dim; j++)
@@ -239,10 +239,10 @@ static void assert_same(const problem *p, const float *whole, const float *part,
 }
 
 static void same_bits(problem *p) {
-    static const size_t chunk[] = {1, 2, 5, 16, 17, 64};
+    static const size_t chunk[] = {1, 3, 16, 17};
     set_threads(1);
     float *whole = run_all(p);
-    for (int threads = 1; threads <= THREADS; threads++) {
+    for (int threads = 1; threads <= THREADS; threads += 3) {
         set_threads(threads);
         float *again = run_all(p);
         assert_same(p, whole, again, 0, p->n);
@@ -261,7 +261,7 @@ static void same_bits(problem *p) {
 static void bits(void) {
     static const uint32_t shape[][3] = {{4, 1, 256}, {4, 2, 128}, {2, 2, 72}, {5, 1, 40}};
     for (size_t s = 0; s < VRPT_COUNT(shape); s++) {
-        problem p = problem_make(40, 2100, shape[s][0], shape[s][1], shape[s][2],
+        problem p = problem_make(34, 2100, shape[s][0], shape[s][1], shape[s][2],
                                  s % 2 ? G3_KV_F32 : G3_KV_F16);
         for (size_t i = 0; i < p.n; i++)
             if (s == 1)

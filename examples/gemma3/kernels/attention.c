@@ -151,11 +151,10 @@ static void slot_queries(const attention *a, const block *b, float *slot) {
     a->kernels->pack_queries(rows, b->count, a->kv->head_dim, slot);
 }
 
-/* Keys and values of positions [base + begin, base + end), packed. */
-static void slot_tile(const attention *a, const block *b, size_t base, uint32_t begin, uint32_t end,
-                      float *slot) {
+/* The cache's rows of columns [begin, end) of the tile at `base`. */
+static void cache_rows(const attention *a, const block *b, size_t base, uint32_t begin,
+                       uint32_t end, const void **keys, const void **values) {
     const g3_kv_view *kv = a->kv;
-    const void *keys[G3_TILE], *values[G3_TILE];
     const size_t head = b->kv_head * kv->head_dim * g3_kv_element_bytes(kv->type);
     for (uint32_t k = begin; k < end; k++) {
         const size_t position = base + k;
@@ -169,9 +168,6 @@ static void slot_tile(const attention *a, const block *b, size_t base, uint32_t 
             values[k] = (const char *)kv->new_values + place;
         }
     }
-    float *packed = slot + a->layout.queries;
-    a->kernels->pack_keys(kv->type, keys, begin, end, kv->head_dim, packed);
-    a->kernels->pack_values(kv->type, values, begin, end, kv->head_dim, packed + a->layout.keys);
 }
 
 /* The columns of the tile at `base` that each row sees; false if none sees any. */
@@ -208,18 +204,27 @@ static void block_tile(const attention *a, const block *b, size_t base, float *s
     uint32_t begin[G3_TILE_MAX_ROWS], end[G3_TILE_MAX_ROWS], first = 0, last = 0;
     if (!row_ranges(a, b, base, begin, end, &first, &last))
         return;
-    slot_tile(a, b, base, first, last, slot);
+    const void *key_rows[G3_TILE], *value_rows[G3_TILE];
+    cache_rows(a, b, base, first, last, key_rows, value_rows);
+    const uint32_t width = a->kv->head_dim;
+    const bool direct = b->count <= G3_TILE_DIRECT_ROWS && width % a->kernels->direct_multiple == 0;
+    float *keys = slot + a->layout.queries, *values = keys + a->layout.keys;
+    a->kernels->pack_keys(a->kv->type, key_rows, first, last, width, keys);
+    if (!direct)
+        a->kernels->pack_values(a->kv->type, value_rows, first, last, width, values);
     const g3_attention_tile tile = {
         .rows = b->count,
-        .head_dim = a->kv->head_dim,
+        .head_dim = width,
         .scale = a->scale,
         .joined = to.joined,
         .begin = begin,
         .end = end,
         .queries = slot,
-        .keys = slot + a->layout.queries,
-        .values = slot + a->layout.queries + a->layout.keys,
-        .scores = slot + a->layout.queries + a->layout.keys + a->layout.values,
+        .keys = keys,
+        .values = direct ? NULL : values,
+        .value_rows = direct ? value_rows : NULL,
+        .value_type = a->kv->type,
+        .scores = values + a->layout.values,
         .out = to.out,
         .max = to.max,
         .sum = to.sum,

@@ -22,8 +22,9 @@
 #include "ops.h"
 
 enum {
-    G3_TILE = 128,         /* keys */
-    G3_TILE_MAX_ROWS = 192 /* that a call takes */
+    G3_TILE = 128,          /* keys */
+    G3_TILE_MAX_ROWS = 192, /* that a call takes */
+    G3_TILE_DIRECT_ROWS = 4 /* up to which packing values does not pay */
 };
 
 typedef struct g3_attention_tile {
@@ -33,7 +34,10 @@ typedef struct g3_attention_tile {
     bool joined;           /* false: max, sum and out are of this tile alone */
     const uint32_t *begin; /* [rows]; begin = end: the row is left out */
     const uint32_t *end;
-    const float *queries, *keys, *values;
+    const float *queries, *keys;
+    const float *values;           /* packed; or NULL and the cache's own rows: */
+    const void *const *value_rows; /* [G3_TILE] */
+    g3_kv_type value_type;
     float *scores;     /* [rows][G3_TILE], scratch */
     float *const *out; /* [rows], each [head_dim]: sum of weight * value */
     float *max, *sum;  /* [rows]: largest score, sum of weights */
@@ -52,6 +56,8 @@ typedef struct g3_attention_kernels {
     void (*join)(float *max, float *sum, float *out, float tile_max, float tile_sum,
                  const float *tile_out, uint32_t head_dim);
     void (*divide)(float *x, size_t count, float by);
+    /* The tile takes value_rows for widths that are a multiple of this. */
+    uint32_t direct_multiple;
 } g3_attention_kernels;
 
 extern const g3_attention_kernels g3_attention_scalar;

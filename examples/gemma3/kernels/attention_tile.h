@@ -44,8 +44,13 @@ static void pack_queries(const float *const *rows, uint32_t count, uint32_t head
 
 /* VEC_LANES keys become lanes; out has a stride of PANEL. */
 VEC_INLINE void pack_lanes(g3_kv_type type, const void *const *rows, uint32_t begin, uint32_t end,
-                           uint32_t head_dim, float *out) {
+                           bool more, uint32_t head_dim, float *out) {
     for (size_t j = 0; j < head_dim; j += VEC_LANES) {
+        if (more && j * (type == G3_KV_F16 ? 2 : 4) % 64 == 0) { /* the next keys' line */
+            for (uint32_t i = 0; i < VEC_LANES; i++)
+                __builtin_prefetch((const char *)rows[VEC_LANES + i] +
+                                   j * (type == G3_KV_F16 ? 2 : 4));
+        }
         const size_t left = head_dim - j < VEC_LANES ? head_dim - j : VEC_LANES;
         vec block[VEC_LANES];
         if (begin == 0 && end == VEC_LANES && left == VEC_LANES) {
@@ -73,7 +78,7 @@ VEC_INLINE void pack_keys_of(g3_kv_type type, const void *const *rows, uint32_t 
     for (uint32_t k = begin / PANEL * PANEL; k < last; k += VEC_LANES) {
         const uint32_t from = begin <= k ? 0 : begin - k < VEC_LANES ? begin - k : VEC_LANES;
         const uint32_t to = end <= k ? 0 : end - k < VEC_LANES ? end - k : VEC_LANES;
-        pack_lanes(type, rows + k, from, to, head_dim,
+        pack_lanes(type, rows + k, from, to, k + 2 * VEC_LANES <= end, head_dim,
                    out + (size_t)(k / PANEL) * head_dim * PANEL + k % PANEL);
     }
 }
@@ -91,15 +96,18 @@ VEC_INLINE size_t value_place(size_t v, size_t k) {
     return (v / 2 * G3_TILE + k) * PANEL + v % 2 * VEC_LANES;
 }
 
+/* Some keys at a time, so that a panel is written in longer stretches. */
 VEC_INLINE void pack_values_of(g3_kv_type type, const void *const *rows, uint32_t begin,
                                uint32_t end, uint32_t head_dim, float *out) {
-    const size_t whole = head_dim / VEC_LANES;
-    for (uint32_t k = begin; k < end; k++) {
+    const size_t whole = head_dim / VEC_LANES, rest = head_dim % VEC_LANES;
+    for (uint32_t first = begin, last; first < end; first = last) {
+        last = end - first < 8 ? end : first + 8;
         for (size_t v = 0; v < whole; v++)
-            vec_store(out + value_place(v, k), vec_load_kv(type, rows[k], v * VEC_LANES));
-        if (head_dim % VEC_LANES)
+            for (uint32_t k = first; k < last; k++)
+                vec_store(out + value_place(v, k), vec_load_kv(type, rows[k], v * VEC_LANES));
+        for (uint32_t k = first; rest && k < last; k++)
             vec_store(out + value_place(whole, k),
-                      vec_load_kv_part(type, rows[k], whole * VEC_LANES, head_dim % VEC_LANES));
+                      vec_load_kv_part(type, rows[k], whole * VEC_LANES, rest));
     }
 }
 
@@ -284,10 +292,18 @@ typedef struct value_rows {
     const float *old, *fresh;
 } value_rows;
 
-/* `rows` and `vectors` are constants where this is expanded. Column by column in
- * order; `count`: dimensions that are really there. */
+/* Where the values of a tile are: packed, or the cache's own rows. */
+typedef struct value_source {
+    const float *packed; /* at the first vector asked for */
+    const void *const *rows;
+    g3_kv_type type;
+} value_source;
+
+/* `rows` and `vectors` are constants where this is expanded, and so is what is in
+ * `from`, but for pointers. Column by column in order; `count`: dimensions that are
+ * really there. */
 VEC_INLINE void values_of(const uint32_t rows, const uint32_t vectors, const float *weights,
-                          const float *values, uint32_t begin, uint32_t end, value_rows target,
+                          value_source from, uint32_t begin, uint32_t end, value_rows target,
                           size_t dimension, size_t count) {
     vec sum[ROWS_MOST][4];
     VEC_UNROLL
@@ -298,9 +314,16 @@ VEC_INLINE void values_of(const uint32_t rows, const uint32_t vectors, const flo
     }
     for (size_t k = begin; k < end; k++) {
         vec value[4];
+        if (from.rows) { /* a few columns ahead: rows may be far apart */
+            const size_t bytes = from.type == G3_KV_F16 ? 2 : 4;
+            const char *ahead = (const char *)from.rows[end - k > 8 ? k + 8 : k];
+            for (size_t line = 0; line < vectors * VEC_LANES * bytes; line += 64)
+                __builtin_prefetch(ahead + dimension * bytes + line);
+        }
         VEC_UNROLL
         for (uint32_t v = 0; v < vectors; v++)
-            value[v] = vec_load(values + value_place(v, k));
+            value[v] = from.rows ? vec_load_kv(from.type, from.rows[k], dimension + v * VEC_LANES)
+                                 : vec_load(from.packed + value_place(v, k));
         VEC_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
             const vec weight = vec_set1(weights[r * G3_TILE + k]);
@@ -325,11 +348,12 @@ VEC_INLINE void values_of(const uint32_t rows, const uint32_t vectors, const flo
     }
 }
 
-#define VALUES_FUNCTION(rows, vectors)                                                   \
-    static __attribute__((noinline)) void values_##rows##_##vectors(                     \
-        const float *weights, const float *values, uint32_t begin, uint32_t end,         \
-        value_rows target, size_t dimension, size_t count) {                             \
-        values_of(rows, vectors, weights, values, begin, end, target, dimension, count); \
+#define VALUES_FUNCTION(rows, vectors)                                                 \
+    static __attribute__((noinline)) void values_##rows##_##vectors(                   \
+        const float *weights, const float *values, uint32_t begin, uint32_t end,       \
+        value_rows target, size_t dimension, size_t count) {                           \
+        const value_source from = {values, NULL, G3_KV_F32};                           \
+        values_of(rows, vectors, weights, from, begin, end, target, dimension, count); \
     }
 typedef void (*values_function)(const float *weights, const float *values, uint32_t begin,
                                 uint32_t end, value_rows target, size_t dimension, size_t count);
@@ -369,6 +393,37 @@ static values_function values_for(uint32_t rows, size_t vectors) {
     default:
         return vectors == 1 ? values_1_1 : vectors < 4 ? values_1_2 : values_1_4;
     }
+}
+
+/* Few rows: converting a value each time it is used costs less than packing it. */
+#define DIRECT_VECTORS (VEC_LANES == 16 ? 4u : 2u)
+#define DIRECT_FUNCTION(rows)                                                                     \
+    static __attribute__((noinline)) void direct_##rows(const g3_attention_tile *t, uint32_t row, \
+                                                        value_rows target, size_t dimension) {    \
+        const float *weights = t->scores + (size_t)row * G3_TILE;                                 \
+        const value_source half = {NULL, t->value_rows, G3_KV_F16};                               \
+        const value_source full = {NULL, t->value_rows, G3_KV_F32};                               \
+        const size_t count = t->head_dim - dimension;                                             \
+        if (t->value_type == G3_KV_F16)                                                           \
+            values_of(rows, DIRECT_VECTORS, weights, half, t->begin[row], t->end[row], target,    \
+                      dimension, count);                                                          \
+        else                                                                                      \
+            values_of(rows, DIRECT_VECTORS, weights, full, t->begin[row], t->end[row], target,    \
+                      dimension, count);                                                          \
+    }
+DIRECT_FUNCTION(4)
+DIRECT_FUNCTION(2)
+DIRECT_FUNCTION(1)
+
+static void group_direct(const g3_attention_tile *t, uint32_t first, uint32_t count,
+                         const float *old, const float *fresh) {
+    for (size_t j = 0; j < t->head_dim; j += (size_t)DIRECT_VECTORS * VEC_LANES)
+        for (uint32_t r = 0, block; r < count; r += block) {
+            const uint32_t row = first + r;
+            const value_rows target = {t->out + row, old ? old + row : NULL, fresh + row};
+            block = count - r >= 4 ? 4 : count - r >= 2 ? 2 : 1;
+            (block == 4 ? direct_4 : block == 2 ? direct_2 : direct_1)(t, row, target, j);
+        }
 }
 
 /* Rows [first, first + count), which all see columns [begin, end). */
@@ -412,7 +467,11 @@ static void tile(const g3_attention_tile *t) {
                         t->end[first + count] == t->end[first];
              count++) {
         }
-        if (t->begin[first] != t->end[first])
+        if (t->begin[first] == t->end[first])
+            continue;
+        if (t->value_rows)
+            group_direct(t, first, count, t->joined ? old : NULL, fresh);
+        else
             group_values(t, first, count, t->joined ? old : NULL, fresh);
     }
 }
@@ -435,6 +494,6 @@ static void divide(float *x, size_t count, float by) {
 }
 
 #define G3_ATTENTION_KERNELS_TABLE \
-    { pack_queries, pack_keys, pack_values, tile, join, divide }
+    { pack_queries, pack_keys, pack_values, tile, join, divide, DIRECT_VECTORS *VEC_LANES }
 
 #endif

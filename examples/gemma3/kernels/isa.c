@@ -103,7 +103,7 @@ const g3_kernels *g3_kernels_current(void) {
     switch (g3_isa_current()) {
 #if defined(__x86_64__)
     case G3_ISA_AVX512:
-        return amx_now() == 3 ? &g3_kernels_avx512 : &g3_kernels_avx512;
+        return amx_now() == 3 ? &g3_kernels_amx : &g3_kernels_avx512;
     case G3_ISA_AVX2:
         return &g3_kernels_avx2;
 #else

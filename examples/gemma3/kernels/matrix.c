@@ -104,7 +104,7 @@ static void one_part(const product *p, size_t thread, size_t threads) {
 }
 
 static void many_part(const product *p, size_t thread, size_t threads) {
-    enum { INT8_UNIT = 16, FLOAT_UNIT = 12 };
+    enum { INT8_UNIT = 16, FLOAT_UNIT = 8 };
     const size_t row_bytes = p->int8
                                  ? p->matrix->columns / G3_BLOCK * sizeof(g3_act_block) / G3_TILE
                                  : p->matrix->columns * sizeof(float);

@@ -45,29 +45,37 @@ static void panel_nibbles(g3_type type, const uint8_t *p, g3_panel2_block *out) 
     }
 }
 
-/* 8 rows' scales or minimums of 6 bits. */
-G3_INLINE __m256 six_bits(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)); }
+/* 16 rows' scales or minimums of 6 bits, times their halves. */
+static void six_bits(__m128i bytes, const uint8_t *factor, __m256 sign, float *out) {
+    for (int h = 0; h < 2; h++) {
+        const __m256 v = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+        const __m256 product = _mm256_mul_ps(g3_eight_halves(factor + 16 * h), v);
+        _mm256_store_ps(out + 8 * h, _mm256_xor_ps(product, sign));
+        bytes = _mm_srli_si128(bytes, 8);
+    }
+}
+
+G3_INLINE __m128i load128(const uint8_t *p) {
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
 
 static void panel_scales_q45_k(const uint8_t *p, int j, g3_panel2_block *out) {
     const uint8_t *s = p + 64;
-    for (int h = 0; h < 2; h++) {
-        uint8_t scale[16] = {0}, minimum[16] = {0};
-        for (int r = 0; r < 8; r++) {
-            const uint8_t *q = s + 8 * h + r;
-            if (j < 4) {
-                scale[r] = q[16 * j] & 63;
-                minimum[r] = q[16 * (j + 4)] & 63;
-            } else {
-                scale[r] = (uint8_t)((q[16 * (j + 4)] & 15) | (q[16 * (j - 4)] >> 6) << 4);
-                minimum[r] = (uint8_t)((q[16 * (j + 4)] >> 4) | (q[16 * j] >> 6) << 4);
-            }
-        }
-        const __m256 sc = six_bits(_mm_loadu_si128((const __m128i *)(const void *)scale));
-        const __m256 mn = six_bits(_mm_loadu_si128((const __m128i *)(const void *)minimum));
-        _mm256_store_ps(out->scale + 8 * h, _mm256_mul_ps(g3_eight_halves(p + 16 * h), sc));
-        const __m256 m = _mm256_mul_ps(g3_eight_halves(p + 32 + 16 * h), mn);
-        _mm256_store_ps(out->other + 8 * h, _mm256_xor_ps(m, _mm256_set1_ps(-0.0f)));
+    const __m128i six = _mm_set1_epi8(63), four = _mm_set1_epi8(15), top = _mm_set1_epi8(48);
+    __m128i scale, minimum;
+    if (j < 4) {
+        scale = _mm_and_si128(load128(s + 16 * j), six);
+        minimum = _mm_and_si128(load128(s + 16 * (j + 4)), six);
+    } else {
+        const __m128i both = load128(s + 16 * (j + 4));
+        const __m128i of_scale = _mm_srli_epi16(load128(s + 16 * (j - 4)), 2);
+        const __m128i of_minimum = _mm_srli_epi16(load128(s + 16 * j), 2);
+        scale = _mm_or_si128(_mm_and_si128(both, four), _mm_and_si128(of_scale, top));
+        minimum = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(both, 4), four),
+                               _mm_and_si128(of_minimum, top));
     }
+    six_bits(scale, p, _mm256_setzero_ps(), out->scale);
+    six_bits(minimum, p + 32, _mm256_set1_ps(-0.0f), out->other);
 }
 
 static void panel_q45_k(g3_type type, const uint8_t *p, int j, g3_panel2_block *out) {
@@ -185,24 +193,44 @@ G3_INLINE __m256 add_block(kind k, int shift, const g3_panel2_block *w, int h,
     return y;
 }
 
-/* One chunk of columns of one group; `rows` valid rows at y. */
+/* A activations from n on, one chunk of columns of one group. */
+G3_INLINE void few_acts(kind k, int A, int shift, const g3_task *task, const g3_panel2_block *panel,
+                        uint32_t first_block, uint32_t blocks, uint32_t rows, size_t n,
+                        float *out) {
+    const size_t tile_blocks = task->columns / G3_BLOCK;
+    const g3_act_block *acts = task->acts + n / G3_TILE * tile_blocks + first_block;
+    _Alignas(32) float y[2][16] = {{0}};
+    __m256 sum[2][2];
+#pragma GCC unroll 2
+    for (int a = 0; a < A; a++) {
+        if (first_block)
+            memcpy(y[a], out + (size_t)a * task->y_stride, rows * sizeof(float));
+        sum[a][0] = _mm256_load_ps(y[a]);
+        sum[a][1] = _mm256_load_ps(y[a] + 8);
+    }
+    for (uint32_t b = 0; b < blocks; b++)
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++)
+#pragma GCC unroll 2
+            for (int a = 0; a < A; a++)
+                sum[a][h] =
+                    add_block(k, shift, panel + b, h, acts + b, n % G3_TILE + (size_t)a, sum[a][h]);
+#pragma GCC unroll 2
+    for (int a = 0; a < A; a++) {
+        _mm256_store_ps(y[a], sum[a][0]);
+        _mm256_store_ps(y[a] + 8, sum[a][1]);
+        memcpy(out + (size_t)a * task->y_stride, y[a], rows * sizeof(float));
+    }
+}
+
+/* All activations; `rows` valid rows at out. */
 G3_INLINE void acts_of(kind k, int shift, const g3_task *task, const g3_panel2_block *panel,
                        uint32_t first_block, uint32_t blocks, uint32_t rows, float *out) {
-    const size_t tile_blocks = task->columns / G3_BLOCK;
-    for (size_t n = 0; n < task->n; n++, out += task->y_stride) {
-        const g3_act_block *act = task->acts + n / G3_TILE * tile_blocks + first_block;
-        _Alignas(32) float y[16] = {0};
-        if (first_block)
-            memcpy(y, out, rows * sizeof *y);
-        __m256 lower = _mm256_load_ps(y), upper = _mm256_load_ps(y + 8);
-        for (uint32_t b = 0; b < blocks; b++) {
-            lower = add_block(k, shift, panel + b, 0, act + b, n % G3_TILE, lower);
-            upper = add_block(k, shift, panel + b, 1, act + b, n % G3_TILE, upper);
-        }
-        _mm256_store_ps(y, lower);
-        _mm256_store_ps(y + 8, upper);
-        memcpy(out, y, rows * sizeof *y);
-    }
+    size_t n = 0;
+    for (; n + 2 <= task->n; n += 2, out += 2 * task->y_stride)
+        few_acts(k, 2, shift, task, panel, first_block, blocks, rows, n, out);
+    if (n < task->n)
+        few_acts(k, 1, shift, task, panel, first_block, blocks, rows, n, out);
 }
 
 void g3_int8_avx2(const g3_task *task) {

@@ -102,10 +102,10 @@ static void quantised_panel(g3_type type, const uint8_t *group, uint32_t first, 
 G3_INLINE void tile_of(int R, int A, const float *const panels[2], const float *x, size_t x_stride,
                        size_t count, int from_zero, const __mmask16 masks[2], float *y,
                        size_t y_stride) {
-    __m512 sum[2][12];
+    __m512 sum[2][8];
 #pragma GCC unroll 2
     for (int r = 0; r < R; r++)
-#pragma GCC unroll 12
+#pragma GCC unroll 8
         for (int a = 0; a < A; a++)
             sum[r][a] = from_zero
                             ? _mm512_setzero_ps()
@@ -115,7 +115,7 @@ G3_INLINE void tile_of(int R, int A, const float *const panels[2], const float *
 #pragma GCC unroll 2
         for (int r = 0; r < R; r++)
             w[r] = _mm512_loadu_ps(panels[r] + 16 * k);
-#pragma GCC unroll 12
+#pragma GCC unroll 8
         for (int a = 0; a < A; a++) {
             const __m512 v = _mm512_set1_ps(x[(size_t)a * x_stride + k]);
 #pragma GCC unroll 2
@@ -125,7 +125,7 @@ G3_INLINE void tile_of(int R, int A, const float *const panels[2], const float *
     }
 #pragma GCC unroll 2
     for (int r = 0; r < R; r++)
-#pragma GCC unroll 12
+#pragma GCC unroll 8
         for (int a = 0; a < A; a++)
             _mm512_mask_storeu_ps(y + (size_t)a * y_stride + 16 * r, masks[r], sum[r][a]);
 }
@@ -139,8 +139,8 @@ G3_INLINE void rows_of(int R, const g3_task *task, const float *const panels[2],
     const float *x = task->x + first;
     float *y = task->y;
     size_t n = task->n;
-    for (; n >= 12; n -= 12, x += 12 * columns, y += 12 * stride)
-        tile_of(R, 12, panels, x, columns, count, !first, masks, y, stride);
+    for (; n >= 8; n -= 8, x += 8 * columns, y += 8 * stride)
+        tile_of(R, 8, panels, x, columns, count, !first, masks, y, stride);
     for (; n >= 4; n -= 4, x += 4 * columns, y += 4 * stride)
         tile_of(R, 4, panels, x, columns, count, !first, masks, y, stride);
     for (; n; n--, x += columns, y += stride)

@@ -78,63 +78,83 @@ G3_INLINE __m512 add_block(g3_type type, const g3_unpacked *u, const g3_act_bloc
     return y;
 }
 
-/* Reads ahead this far; the hardware's own prefetcher ends at every 4 KiB page. */
-enum { PREFETCH_BYTES = 4096 };
+/* A core reads more from memory when it reads in several places at once, and the
+ * hardware's own prefetcher ends at every 4 KiB page. */
+#ifndef STREAMS
+#define STREAMS 8
+#endif
+#ifndef PREFETCH_BYTES
+#define PREFETCH_BYTES 2048
+#endif
 
-G3_INLINE __m512 add_unit(g3_type type, const uint8_t *p, const g3_act_block *act, __m512 y) {
+/* The share of 32 columns in the block at p, and what lies ahead of it. */
+G3_INLINE __m512 add_columns(g3_type type, const uint8_t *p, size_t bytes, int j,
+                             const g3_act_block *act, __m512 y) {
+    const char *ahead = (const char *)p + PREFETCH_BYTES + (size_t)j * bytes;
+    for (size_t line = 0; line < bytes; line += 64)
+        _mm_prefetch(ahead + line, _MM_HINT_T0);
     g3_unpacked u;
-    if (!g3_is_k(type)) {
-        g3_unpack(type, p, 0, &u);
-        return add_block(type, &u, act, y);
-    }
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; j++) {
-        g3_unpack(type, p, j, &u);
-        y = add_block(type, &u, act + j, y);
-    }
-    return y;
+    g3_unpack(type, p, j, &u);
+    return add_block(type, &u, act + j, y);
 }
 
-G3_INLINE void one_of(g3_type type, const g3_task *task, size_t unit_bytes, uint32_t unit_blocks) {
+/* `streams` row groups that are `apart` groups from each other, in turns. bytes: of
+ * 32 columns. */
+G3_INLINE void streams_of(g3_type type, const g3_task *task, size_t bytes, uint32_t first,
+                          uint32_t streams, uint32_t apart) {
     const uint32_t blocks = task->columns / G3_BLOCK;
-    for (uint32_t g = 0; g < task->group_count; g++) {
-        const uint8_t *p = task->groups + g * task->group_bytes;
-        __m512 y = _mm512_setzero_ps();
-        for (uint32_t b = 0; b < blocks; b += unit_blocks, p += unit_bytes) {
-            for (size_t line = 0; line < unit_bytes; line += 64)
-                _mm_prefetch((const char *)p + PREFETCH_BYTES + line, _MM_HINT_T0);
-            y = add_unit(type, p, task->acts + b, y);
-        }
-        const uint32_t left = task->row_count - g * G3_GROUP_ROWS;
-        _mm512_mask_storeu_ps(task->y + g * G3_GROUP_ROWS, g3_row_mask(left), y);
+    const int per_unit = g3_is_k(type) ? 8 : 1;
+    const size_t step = apart * task->group_bytes;
+    const uint8_t *p = task->groups + first * task->group_bytes;
+    __m512 y[STREAMS];
+    for (uint32_t s = 0; s < streams; s++)
+        y[s] = _mm512_setzero_ps();
+    for (uint32_t b = 0; b < blocks; b += (uint32_t)per_unit, p += (size_t)per_unit * bytes) {
+#pragma GCC unroll 8
+        for (int j = 0; j < per_unit; j++)
+            for (uint32_t s = 0; s < streams; s++)
+                y[s] = add_columns(type, p + s * step, bytes, j, task->acts + b, y[s]);
     }
+    for (uint32_t s = 0; s < streams; s++) {
+        const uint32_t row = (first + s * apart) * G3_GROUP_ROWS;
+        _mm512_mask_storeu_ps(task->y + row, g3_row_mask(task->row_count - row), y[s]);
+    }
+}
+
+G3_INLINE void one_of(g3_type type, const g3_task *task, size_t bytes) {
+    const uint32_t apart = task->group_count / STREAMS;
+    for (uint32_t g = 0; g < apart; g++)
+        streams_of(type, task, bytes, g, STREAMS, apart);
+    const uint32_t left = task->group_count % STREAMS;
+    if (left)
+        streams_of(type, task, bytes, task->group_count - left, left, 1);
 }
 
 void g3_int8_one_avx512(const g3_task *task) {
     switch (task->type) {
     case G3_Q4_0:
-        one_of(G3_Q4_0, task, 16 * 18, 1);
+        one_of(G3_Q4_0, task, 16 * 18);
         return;
     case G3_Q4_1:
-        one_of(G3_Q4_1, task, 16 * 20, 1);
+        one_of(G3_Q4_1, task, 16 * 20);
         return;
     case G3_Q5_0:
-        one_of(G3_Q5_0, task, 16 * 22, 1);
+        one_of(G3_Q5_0, task, 16 * 22);
         return;
     case G3_Q5_1:
-        one_of(G3_Q5_1, task, 16 * 24, 1);
+        one_of(G3_Q5_1, task, 16 * 24);
         return;
     case G3_Q8_0:
-        one_of(G3_Q8_0, task, 16 * 34, 1);
+        one_of(G3_Q8_0, task, 16 * 34);
         return;
     case G3_Q4_K:
-        one_of(G3_Q4_K, task, 16 * 144, 8);
+        one_of(G3_Q4_K, task, 2 * 144);
         return;
     case G3_Q5_K:
-        one_of(G3_Q5_K, task, 16 * 176, 8);
+        one_of(G3_Q5_K, task, 2 * 176);
         return;
     case G3_Q6_K:
-        one_of(G3_Q6_K, task, 16 * 210, 8);
+        one_of(G3_Q6_K, task, 2 * 210);
         return;
     case G3_F32:
     case G3_F16:
@@ -298,7 +318,7 @@ G3_INLINE void rows_of(kind k, int R, const g3_task *task, const g3_panel_block 
 }
 
 void g3_int8_many_avx512(const g3_task *task) {
-    enum { PANEL_BLOCKS = 16 }; /* two panels stay in the first-level cache */
+    enum { PANEL_BLOCKS = 24 }; /* two panels stay in the first-level cache */
     g3_panel_block panel[G3_TASK_GROUPS][PANEL_BLOCKS];
     const g3_panel_block *const panels[2] = {panel[0], panel[1]};
     const uint32_t all = task->columns / G3_BLOCK;

@@ -164,4 +164,36 @@ static inline size_t t_random_text(vrpt_rng *rng, char *out, size_t most) {
     return count;
 }
 
+/* ---- SentencePiece models --------------------------------------------------------------- */
+
+static inline void t_put_varint(t_bytes *bytes, uint64_t value) {
+    for (; value >= 0x80; value >>= 7) {
+        uint8_t low = (uint8_t)(value | 0x80);
+        t_put(bytes, &low, 1);
+    }
+    uint8_t last = (uint8_t)value;
+    t_put(bytes, &last, 1);
+}
+
+static inline void t_put_part(t_bytes *bytes, uint32_t field, const void *data, size_t count) {
+    t_put_varint(bytes, field << 3 | 2);
+    t_put_varint(bytes, count);
+    t_put(bytes, data, count);
+}
+
+static inline void t_put_piece(t_bytes *bytes, const char *text, float score, uint32_t kind) {
+    t_bytes piece = {0};
+    t_put_part(&piece, 1, text, strlen(text));
+    t_put_varint(&piece, 2 << 3 | 5);
+    t_put(&piece, &score, 4);
+    if (kind != 1) {
+        t_put_varint(&piece, 3 << 3 | 0);
+        t_put_varint(&piece, kind);
+    }
+    t_put_varint(&piece, 99 << 3 | 1); /* a field of a later version */
+    t_put_u64(&piece, 1);
+    t_put_part(bytes, 1, piece.data, piece.count);
+    t_free(&piece);
+}
+
 #endif

@@ -158,49 +158,19 @@ static void gguf_vocabularies_that_are_none(void **state) {
 
 /* ---- tokenizer.model --------------------------------------------------------------------- */
 
-static void put_varint(t_bytes *bytes, uint64_t value) {
-    for (; value >= 0x80; value >>= 7) {
-        uint8_t low = (uint8_t)(value | 0x80);
-        t_put(bytes, &low, 1);
-    }
-    uint8_t last = (uint8_t)value;
-    t_put(bytes, &last, 1);
-}
-
-static void put_part(t_bytes *bytes, uint32_t field, const void *data, size_t count) {
-    put_varint(bytes, field << 3 | 2);
-    put_varint(bytes, count);
-    t_put(bytes, data, count);
-}
-
-static void put_piece(t_bytes *bytes, const char *text, float score, uint32_t kind) {
-    t_bytes piece = {0};
-    put_part(&piece, 1, text, strlen(text));
-    put_varint(&piece, 2 << 3 | 5);
-    t_put(&piece, &score, 4);
-    if (kind != 1) {
-        put_varint(&piece, 3 << 3 | 0);
-        put_varint(&piece, kind);
-    }
-    put_varint(&piece, 99 << 3 | 1); /* a field of a later version */
-    t_put_u64(&piece, 1);
-    put_part(bytes, 1, piece.data, piece.count);
-    t_free(&piece);
-}
-
 static t_bytes model_file(uint8_t kind) {
     t_bytes bytes = {0};
     const uint8_t trainer[] = {3 << 3, kind};
-    put_piece(&bytes, "<unk>", 0, 2);
-    put_piece(&bytes, "<bos>", 0, 3);
-    put_piece(&bytes, "<t>", 0, 4);
-    put_piece(&bytes, "a", -9, 1);
-    put_piece(&bytes, "aa", -1, 1);
-    put_piece(&bytes, "\xE2\x96\x81", -9, 1);
-    put_piece(&bytes, "<0x41>", 0, 6);
-    put_piece(&bytes, "<start_of_turn>", -3, 1);
-    put_part(&bytes, 2, trainer, sizeof trainer);
-    put_part(&bytes, 3, "anything", 8);
+    t_put_piece(&bytes, "<unk>", 0, 2);
+    t_put_piece(&bytes, "<bos>", 0, 3);
+    t_put_piece(&bytes, "<t>", 0, 4);
+    t_put_piece(&bytes, "a", -9, 1);
+    t_put_piece(&bytes, "aa", -1, 1);
+    t_put_piece(&bytes, "\xE2\x96\x81", -9, 1);
+    t_put_piece(&bytes, "<0x41>", 0, 6);
+    t_put_piece(&bytes, "<start_of_turn>", -3, 1);
+    t_put_part(&bytes, 2, trainer, sizeof trainer);
+    t_put_part(&bytes, 3, "anything", 8);
     return bytes;
 }
 

@@ -30,6 +30,12 @@ g3_status g3_vocabulary_create(g3_tokenizer **out_vocabulary, g3_error *error) {
         return g3_fail(error, G3_HOST_MEMORY, "out of memory for the vocabulary");
     vocabulary->special = (g3_special){G3_NO_ID, G3_NO_ID, G3_NO_ID, G3_NO_ID, G3_NO_ID,
                                        G3_NO_ID, G3_NO_ID, G3_NO_ID, G3_NO_ID};
+    /* Never NULL, also when all texts are empty. */
+    g3_status status = g3_grow(&vocabulary->bytes, &vocabulary->byte_capacity, 0, 1, error);
+    if (status != G3_OK) {
+        g3_tokenizer_close(vocabulary);
+        return status;
+    }
     *out_vocabulary = vocabulary;
     return G3_OK;
 }

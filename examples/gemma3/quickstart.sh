@@ -27,7 +27,6 @@ esac
 if [ $setup = 1 ]; then
   # shellcheck source=../../tests/packages.sh
   source "$root/tests/packages.sh"
-  # The headers may be in a folder of the architecture.
   need "${build_tools[@]}" python3=python3 '/usr/include/jansson.h=libjansson-dev' \
     '/usr/include/jpeglib.h=libjpeg-dev' '/usr/include/spng.h=libspng-dev'
   echo "== building into $build"
@@ -58,7 +57,7 @@ if [ -n "$model" ]; then
   echo "Its use is subject to the Gemma Terms of Use, https://ai.google.dev/gemma/terms."
 else
   model=$root/tests/golden/tiny-mm
-  threshold=2MiB
+  threshold=10MiB
   # A token is a byte there, and its context is shorter than the passage.
   cut -c1-2400 "$script" >"$dir/conversation.txt"
   script=$dir/conversation.txt

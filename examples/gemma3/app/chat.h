@@ -69,7 +69,8 @@ typedef struct g3_turn {
      * those before. */
     uint32_t content, lead;
     g3_end end;
-    g3_error error; /* of ends that are failures */
+    int32_t stop_id; /* the token that ended the answer, never printed; or G3_NO_ID */
+    g3_error error;  /* of ends that are failures */
     size_t images;
     size_t prompt_tokens, new_tokens;
     double prompt_seconds, answer_seconds;

@@ -45,12 +45,12 @@ static double per_second(size_t tokens, double seconds) {
 
 json_t *g3_stats_turn(const g3_turn *turn) {
     json_t *root = json_pack(
-        "{s:I,s:I,s:b,s:b,s:s,s:s,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:I}", "turn", NUMBER(turn->index),
-        "conversation", NUMBER(turn->conversation), "added", (int)turn->added, "dropped",
-        (int)turn->dropped, "end", g3_end_text(turn->end), "error", turn->error.text, "images",
-        NUMBER(turn->images), "prompt_tokens", NUMBER(turn->prompt_tokens), "new_tokens",
-        NUMBER(turn->new_tokens), "prompt_seconds", turn->prompt_seconds, "answer_seconds",
-        turn->answer_seconds, "prompt_tokens_per_second",
+        "{s:I,s:I,s:b,s:b,s:s,s:i,s:s,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:I}", "turn",
+        NUMBER(turn->index), "conversation", NUMBER(turn->conversation), "added", (int)turn->added,
+        "dropped", (int)turn->dropped, "end", g3_end_text(turn->end), "stop_id", (int)turn->stop_id,
+        "error", turn->error.text, "images", NUMBER(turn->images), "prompt_tokens",
+        NUMBER(turn->prompt_tokens), "new_tokens", NUMBER(turn->new_tokens), "prompt_seconds",
+        turn->prompt_seconds, "answer_seconds", turn->answer_seconds, "prompt_tokens_per_second",
         per_second(turn->prompt_tokens, turn->prompt_seconds), "tokens_per_second",
         per_second(turn->new_tokens, turn->answer_seconds), "length", NUMBER(turn->length));
     json_t *inside = json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "trims", NUMBER(turn->trims_inside),

@@ -131,6 +131,7 @@ static g3_status speak(g3_chat *chat, g3_turn *turn, g3_stream_decoder *decoder,
             return status;
         if (ends_answer(chat, id)) {
             turn->end = G3_END_TURN;
+            turn->stop_id = id;
             return G3_OK;
         }
         status = g3_stream_decode(decoder, chat->tokenizer, id, out, &turn->error);
@@ -223,6 +224,7 @@ static g3_turn *new_turn(g3_chat *chat, const char *text, size_t count) {
     memset(turn, 0, sizeof *turn);
     turn->index = ++chat->turn_count;
     turn->conversation = chat->conversation;
+    turn->stop_id = G3_NO_ID;
     turn->user_count = g3_template_clean(user, count);
     user[turn->user_count] = '\0';
     turn->user = user;

@@ -120,6 +120,20 @@ static void truncated_files_are_errors(void **state) {
     }
 }
 
+/* The end marker too early: the library would fill the rest up with grey. */
+static void jpeg_that_ends_early_is_an_error(void **state) {
+    (void)state;
+    bytes file = load(FOLDER "colour420.jpg");
+    for (size_t cut = 8; cut < 200; cut += 16) {
+        g3_error error;
+        file.data[file.count - cut] = 0xff;
+        file.data[file.count - cut + 1] = 0xd9;
+        assert_int_equal(decode(file.data, file.count - cut + 2, &error), G3_INVALID);
+        assert_non_null(strstr(error.text, "premature end"));
+    }
+    free(file.data);
+}
+
 /* Whatever single bytes say, decoding ends with a picture or an error. */
 static void damaged_files_do_no_harm(void **state) {
     (void)state;
@@ -300,6 +314,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pictures_equal_pillows),
         cmocka_unit_test(truncated_files_are_errors),
+        cmocka_unit_test(jpeg_that_ends_early_is_an_error),
         cmocka_unit_test(damaged_files_do_no_harm),
         cmocka_unit_test(sizes_are_checked_before_decoding),
         cmocka_unit_test(other_files_are_refused),

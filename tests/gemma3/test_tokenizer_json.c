@@ -97,6 +97,14 @@ typedef struct pair {
     char left[8], right[8];
 } pair;
 
+/* left and right together, in a place of its own; short enough for it. */
+static void both(char out[8], const char *left, const char *right) {
+    size_t count = strlen(left), more = strlen(right);
+    assert_true(count + more < 8);
+    memcpy(out, left, count);
+    memcpy(out + count, right, more + 1);
+}
+
 /* Random pairs of letters and of what earlier pairs make, in a random order that
  * has nothing to do with the result. */
 static size_t random_pairs(vrpt_rng *rng, pair *out, size_t most) {
@@ -112,10 +120,10 @@ static size_t random_pairs(vrpt_rng *rng, pair *out, size_t most) {
             old = old || (strcmp(out[i].left, left) == 0 && strcmp(out[i].right, right) == 0);
         if (old)
             continue;
-        (void)snprintf(out[count].left, 8, "%s", left);
-        (void)snprintf(out[count].right, 8, "%s", right);
+        both(out[count].left, left, "");
+        both(out[count].right, right, "");
         count++;
-        (void)snprintf(tokens[known++], 8, "%s%s", left, right);
+        both(tokens[known++], left, right);
     }
     for (size_t i = count; i > 1; i--) {
         size_t k = (size_t)vrpt_rng_below(rng, i);
@@ -136,10 +144,10 @@ static g3_tokenizer *open_pairs(const pair *pairs, size_t count) {
                            HEAD BPE "\"vocab\":{\"<unk>\":0,\"a\":1,\"b\":2,\"c\":3");
     for (size_t i = 0; i < count; i++) {
         bool old = false;
-        char made[20], other[20];
-        (void)snprintf(made, sizeof made, "%s%s", pairs[i].left, pairs[i].right);
+        char made[8], other[8];
+        both(made, pairs[i].left, pairs[i].right);
         for (size_t k = 0; k < i; k++) {
-            (void)snprintf(other, sizeof other, "%s%s", pairs[k].left, pairs[k].right);
+            both(other, pairs[k].left, pairs[k].right);
             old = old || strcmp(made, other) == 0;
         }
         if (!old)
@@ -164,12 +172,13 @@ static size_t slow(const pair *pairs, size_t count, const char *text, char out[]
         size_t best = symbols, best_rank = count;
         for (size_t i = 0; i + 1 < symbols; i++)
             for (size_t k = 0; k < best_rank; k++) {
-                char made[20], wanted[20];
-                (void)snprintf(made, sizeof made, "%s%s", pairs[k].left, pairs[k].right);
-                (void)snprintf(wanted, sizeof wanted, "%s%s", out[i], out[i + 1]);
-                if (by_result ? strcmp(made, wanted) == 0
-                              : strcmp(out[i], pairs[k].left) == 0 &&
-                                    strcmp(out[i + 1], pairs[k].right) == 0) {
+                char made[8];
+                size_t left = strlen(out[i]);
+                both(made, pairs[k].left, pairs[k].right);
+                if (by_result
+                        ? strncmp(made, out[i], left) == 0 && strcmp(made + left, out[i + 1]) == 0
+                        : strcmp(out[i], pairs[k].left) == 0 &&
+                              strcmp(out[i + 1], pairs[k].right) == 0) {
                     best = i;
                     best_rank = k;
                 }

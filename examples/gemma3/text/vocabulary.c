@@ -87,7 +87,7 @@ static g3_status make_room(g3_tokenizer *v, size_t id, g3_error *error) {
 
 g3_status g3_vocabulary_set(g3_tokenizer *vocabulary, int64_t id, const char *text, size_t count,
                             int64_t kind, float score, g3_error *error) {
-    uint32_t place;
+    uint32_t place = 0;
     g3_status status;
     if (id < 0 || id > G3_MAX_VOCAB) /* one more than rows: the image placeholder */
         return g3_fail(error, G3_INVALID, "token id %lld is not between 0 and %d", (long long)id,

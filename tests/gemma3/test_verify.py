@@ -286,6 +286,12 @@ def test_tokenizer(folder):
         bad(f"a wrong case prints {wrong.stdout!r}")
     tokens(1, [{"text": "ab", "ids": [6, 1]}], "got      6")
     tokens(1, [{"text": "ab", "ids": [4, 5]}], "FAILED: 0 of 1")
+    tokens(1, [{"text": "<eos>a", "ids": [1]}], "got      1 4")
+    tokens(1, [{"text": "<eos>a", "ids": [1, 4, 4]}], "got      1 4")
+    tokens(1, [{"text": "ab", "ids": [4]}], "ids of \"ab\" give back \"a\"")
+    tokens(1, [{"text": "ab", "ids": [4, 5, 4]}], "give back \"aba\"")
+    # The mark for spaces comes back as a space.
+    tokens(0, [{"text": "a\u2581b", "ids": [4, 7, 5]}], "ok: 1 of 1")
     tokens(1, [{"text": "ab", "ids": ["6"]}], "ids[0] is no id")
     tokens(1, [{"ids": [6]}], "case 0")
     tokens(1, [], "no \"cases\"")

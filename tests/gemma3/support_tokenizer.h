@@ -167,15 +167,17 @@ static inline size_t t_random_text(vrpt_rng *rng, char *out, size_t most) {
 /* ---- SentencePiece models --------------------------------------------------------------- */
 
 static inline void t_put_varint(t_bytes *bytes, uint64_t value) {
-    for (; value >= 0x80; value >>= 7) {
-        uint8_t low = (uint8_t)(value | 0x80);
-        t_put(bytes, &low, 1);
-    }
-    uint8_t last = (uint8_t)value;
-    t_put(bytes, &last, 1);
+    uint8_t made[10];
+    size_t count = 0;
+    for (; value >= 0x80; value >>= 7)
+        made[count++] = (uint8_t)(value | 0x80);
+    made[count++] = (uint8_t)value;
+    t_put(bytes, made, count);
 }
 
-static inline void t_put_part(t_bytes *bytes, uint32_t field, const void *data, size_t count) {
+/* Not inline: gcc then takes the growing array for one that is too short. */
+__attribute__((noinline, unused)) static void t_put_part(t_bytes *bytes, uint32_t field,
+                                                         const void *data, size_t count) {
     t_put_varint(bytes, field << 3 | 2);
     t_put_varint(bytes, count);
     t_put(bytes, data, count);

@@ -24,7 +24,7 @@ enum {
     LINE = 16           /* floats of a cache line */
 };
 /* Multiply-adds below which a parallel region costs more than it saves. */
-#define PARALLEL_WORK ((size_t)1 << 19)
+#define PARALLEL_WORK ((size_t)1 << 20)
 
 static const g3_attention_kernels *kernels(void) {
 #if defined(__x86_64__)

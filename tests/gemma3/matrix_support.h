@@ -177,4 +177,14 @@ static inline double g3t_value(g3_type type, const uint8_t *row, size_t i) {
     return g3t_element(type, row + i / f.elements * f.bytes, i % f.elements);
 }
 
+/* 8 bits of x by the description in matrix.h; the scale of block b. */
+static inline float g3t_quantise(const float *x, int q[32]) {
+    float amax = 0.0f;
+    for (int i = 0; i < 32; i++)
+        amax = fmaxf(amax, fabsf(x[i]));
+    for (int i = 0; i < 32; i++)
+        q[i] = amax > 0.0f ? (int)nearbyintf(x[i] * (127.0f / amax)) : 0;
+    return amax / 127.0f;
+}
+
 #endif

@@ -108,16 +108,6 @@ static float *product_of(const sample *s, size_t first, size_t n, g3_precision p
     return y;
 }
 
-/* 8 bits of x by the description in matrix.h; the scale of block b. */
-static float quantised(const float *x, int q[32]) {
-    float amax = 0.0f;
-    for (int i = 0; i < 32; i++)
-        amax = fmaxf(amax, fabsf(x[i]));
-    for (int i = 0; i < 32; i++)
-        q[i] = amax > 0.0f ? (int)nearbyintf(x[i] * (127.0f / amax)) : 0;
-    return amax / 127.0f;
-}
-
 /* ---- Packing ------------------------------------------------------------------------------ */
 
 static void rows_come_back_from_the_packed_form(void **state) {
@@ -179,10 +169,12 @@ typedef struct shape {
     size_t n;
 } shape;
 
-/* Shapes that every type can have (columns of 256) and others. */
-static const shape shapes[] = {{1, 256, 1},  {16, 256, 3},   {33, 768, 14}, {48, 1024, 2},
-                               {40, 32, 5},  {17, 640, 18},  {64, 640, 1},  {20, 1152, 33},
-                               {80, 544, 7}, {100, 1280, 1}, {96, 2048, 1}, {35, 512, 29}};
+/* Shapes that every type can have (columns of 256) and others: parts of a group, more
+ * groups than are read at once, more columns than are unpacked at once. */
+static const shape shapes[] = {{1, 256, 1},   {16, 256, 3},   {33, 768, 14}, {48, 1024, 2},
+                               {40, 32, 5},   {17, 640, 18},  {64, 640, 1},  {20, 1152, 33},
+                               {80, 544, 7},  {100, 1280, 1}, {96, 2048, 1}, {35, 512, 29},
+                               {150, 256, 1}, {18, 2560, 9}};
 
 static int fits(g3_type type, const shape *s) {
     return s->columns % g3t_format_of(type).elements == 0;
@@ -246,7 +238,7 @@ static expected *expect(const sample *s, g3_precision precision) {
     for (size_t j = 0; j < s->n; j++) {
         const float *x = s->x + j * s->columns;
         for (uint32_t b = 0; b < s->columns / 32; b++)
-            scales[b] = quantised(x + (size_t)b * 32, q + (size_t)b * 32);
+            scales[b] = g3t_quantise(x + (size_t)b * 32, q + (size_t)b * 32);
         for (uint32_t r = 0; r < s->rows; r++) {
             const double *row = w + (size_t)r * s->columns;
             all[j * s->rows + r] =
@@ -368,7 +360,7 @@ static void threads_do_not_matter(void **state) {
                     }
                     free(one);
                 }
-                threads(2);
+                threads(1);
                 sample_close(&s);
             }
 }
@@ -499,6 +491,6 @@ int main(int argc, char **argv) {
     };
     (void)argc;
     (void)argv;
-    threads(2);
+    threads(1); /* more than one only where that is the subject */
     return cmocka_run_group_tests_name("matrix", tests, NULL, NULL);
 }

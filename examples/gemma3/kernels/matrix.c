@@ -140,7 +140,9 @@ void g3_matmul(const g3_matrix *matrix, const g3_rows *rows, g3_precision precis
     if (!p.group_bytes || !rows->n || !matrix->rows)
         return;
     const int one = rows->n == 1 && (p.int8 || dense);
-#pragma omp parallel
+    /* Less than a few microseconds of work is not worth waking threads for. */
+    const int worth_threads = p.groups * matrix->columns * rows->n >= 4096;
+#pragma omp parallel if (worth_threads)
     {
         size_t thread = 0, threads = 1;
 #if defined(_OPENMP)

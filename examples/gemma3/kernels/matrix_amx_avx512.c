@@ -133,7 +133,7 @@ static USES_TILES void with_tiles(const g3_task *task) {
 
 /* A tile costs the same however few of its activations there are. */
 void g3_int8_many_amx(const g3_task *task) {
-    enum { WORTH_A_TILE = 6 };
+    enum { WORTH_A_TILE = 8 };
     if (task->n < WORTH_A_TILE)
         g3_int8_many_avx512(task);
     else

@@ -80,12 +80,7 @@ G3_INLINE __m512 add_block(g3_type type, const g3_unpacked *u, const g3_act_bloc
 
 /* A core reads more from memory when it reads in several places at once, and the
  * hardware's own prefetcher ends at every 4 KiB page. */
-#ifndef STREAMS
-#define STREAMS 8
-#endif
-#ifndef PREFETCH_BYTES
-#define PREFETCH_BYTES 2048
-#endif
+enum { STREAMS = 8, PREFETCH_BYTES = 2048 };
 
 /* The share of 32 columns in the block at p, and what lies ahead of it. */
 G3_INLINE __m512 add_columns(g3_type type, const uint8_t *p, size_t bytes, int j,

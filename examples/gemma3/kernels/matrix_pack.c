@@ -48,19 +48,22 @@ const g3_layout *g3_layout_of(g3_type type) {
 
 int g3_is_dense(g3_type type) { return type == G3_F32 || type == G3_F16 || type == G3_BF16; }
 
-uint32_t g3_permute_bits(uint32_t qh) {
-    uint32_t bits = 0;
-    for (uint32_t i = 0; i < 32; i++)
-        bits |= (qh >> i & 1u) << (8 * (i % 4) + i / 4);
-    return bits;
+/* Even bits to the lower half, odd ones to the upper: bit number b4b3b2b1b0 becomes
+ * b0b4b3b2b1. */
+static inline uint32_t unshuffle(uint32_t x) {
+    uint32_t t = (x ^ x >> 1) & 0x22222222u;
+    x ^= t ^ t << 1;
+    t = (x ^ x >> 2) & 0x0c0c0c0cu;
+    x ^= t ^ t << 2;
+    t = (x ^ x >> 4) & 0x00f000f0u;
+    x ^= t ^ t << 4;
+    t = (x ^ x >> 8) & 0x0000ff00u;
+    return x ^ t ^ t << 8;
 }
 
-uint32_t g3_unpermute_bits(uint32_t bits) {
-    uint32_t qh = 0;
-    for (uint32_t i = 0; i < 32; i++)
-        qh |= (bits >> (8 * (i % 4) + i / 4) & 1u) << i;
-    return qh;
-}
+/* 4g + c to 8c + g: the bit's number turned right by two; five turns are a round. */
+uint32_t g3_permute_bits(uint32_t qh) { return unshuffle(unshuffle(qh)); }
+uint32_t g3_unpermute_bits(uint32_t bits) { return unshuffle(unshuffle(unshuffle(bits))); }
 
 size_t g3_matrix_bytes(g3_type type, uint32_t rows, uint32_t columns) {
     const g3_layout *layout = g3_layout_of(type);

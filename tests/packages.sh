@@ -26,4 +26,6 @@ need() {
 # What every build needs; the header files stand for the -dev packages.
 # shellcheck disable=SC2034,SC2191
 build_tools=(cc=build-essential c++=build-essential cmake=cmake
-  pkg-config=pkg-config /usr/include/zlib.h=zlib1g-dev /usr/include/zstd.h=libzstd-dev)
+  pkg-config=pkg-config /usr/include/zlib.h=zlib1g-dev /usr/include/zstd.h=libzstd-dev
+  /usr/include/jansson.h=libjansson-dev /usr/include/jpeglib.h=libjpeg-dev
+  /usr/include/spng.h=libspng-dev)

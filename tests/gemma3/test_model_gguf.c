@@ -3,11 +3,12 @@
  * not there. */
 
 #include "support_bytes.h"
+#include "support_real.h"
 
 #include "files/checkpoint.h"
 #include "files/gguf.h"
 
-static char path[1024];
+static const char *path;
 
 static void tensors_and_types(void **state) {
     (void)state;
@@ -110,14 +111,8 @@ static void configuration(void **state) {
 int main(int argc, char **argv) {
     (void)argc;
     (void)argv;
-    const char *chosen = getenv("VRAMPOOL_GEMMA3_270M");
-    const char *home = getenv("HOME");
-    if (chosen != NULL)
-        (void)snprintf(path, sizeof path, "%s", chosen);
-    else
-        (void)snprintf(path, sizeof path, "%s/.cache/vrampool/gemma-3-270m-q4_k_m.gguf",
-                       home == NULL ? "" : home);
-    if (access(path, R_OK) != 0)
+    path = real_model_path();
+    if (path == NULL)
         return VRPT_SKIP;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_and_types),

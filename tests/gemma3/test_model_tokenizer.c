@@ -2,6 +2,7 @@
 /* Gemma 3's own vocabulary, from the GGUF file and written in the two other
  * formats: the same ids as the reference everywhere. */
 
+#include "support_real.h"
 #include "support_tokenizer.h"
 #include "text/template.h"
 #include "text/vocabulary.h"
@@ -340,16 +341,9 @@ static int close_all(void **state) {
 int main(int argc, char **argv) {
     (void)argc;
     (void)argv;
-    const char *path = getenv("VRAMPOOL_GEMMA3_270M");
-    char preset[512];
+    const char *path = real_model_path();
     g3_error error = {{0}};
-    if (path == NULL || *path == '\0') {
-        const char *home = getenv("HOME");
-        (void)snprintf(preset, sizeof preset, "%s/.cache/vrampool/gemma-3-270m-q4_k_m.gguf",
-                       home == NULL ? "" : home);
-        path = preset;
-    }
-    if (access(path, R_OK) != 0)
+    if (path == NULL)
         return VRPT_SKIP;
     if (g3_gguf_open(path, &gguf, &error) != G3_OK) {
         (void)fprintf(stderr, "%s\n", error.text);

@@ -90,10 +90,10 @@ static g3_task task_of(const product *p, size_t first, size_t count, size_t n_fi
     return task;
 }
 
-/* The part of thread `thread` of `threads`. */
-static void one_part(const product *p, size_t thread, size_t threads) {
-    const size_t first = p->groups * thread / threads;
-    const size_t end = p->groups * (thread + 1) / threads;
+/* Part `part` of `parts` of the row groups, for one activation. */
+static void one_part(const product *p, size_t part, size_t parts) {
+    const size_t first = p->groups * part / parts;
+    const size_t end = p->groups * (part + 1) / parts;
     if (first == end)
         return;
     const g3_task task = task_of(p, first, end - first, 0, 1);
@@ -103,27 +103,47 @@ static void one_part(const product *p, size_t thread, size_t threads) {
         p->kernels->float_one(&task);
 }
 
-static void many_part(const product *p, size_t thread, size_t threads) {
+/* A part for each thread, or more of a large matrix, so that a thread that the system
+ * holds up does not hold up the others for long. */
+static size_t part_count(size_t groups, size_t threads) {
+    enum { PART_GROUPS = 256 };
+    const size_t parts = groups / PART_GROUPS;
+    return parts > threads ? parts : threads;
+}
+
+static cut cut_of(const product *p, size_t threads) {
     enum { INT8_UNIT = 16, FLOAT_UNIT = 8 };
-    const size_t row_bytes = p->int8
-                                 ? p->matrix->columns / G3_BLOCK * sizeof(g3_act_block) / G3_TILE
-                                 : p->matrix->columns * sizeof(float);
-    const cut c =
-        cut_up(p->rows->n, p->groups, row_bytes, p->int8 ? INT8_UNIT : FLOAT_UNIT, threads);
-    const size_t tasks = c.n_blocks * c.sets;
-    for (size_t t = tasks * thread / threads; t < tasks * (thread + 1) / threads; t++) {
-        const size_t n_first = t / c.sets * c.n_block;
-        const size_t n_left = p->rows->n - n_first;
-        const size_t group = t % c.sets * G3_TASK_GROUPS;
-        const size_t groups_left = p->groups - group;
-        const g3_task task =
-            task_of(p, group, groups_left < G3_TASK_GROUPS ? groups_left : G3_TASK_GROUPS, n_first,
-                    n_left < c.n_block ? n_left : c.n_block);
-        if (p->int8)
-            p->kernels->int8_many(&task);
-        else
-            p->kernels->float_many(&task);
-    }
+    const size_t columns = p->matrix->columns;
+    if (p->int8)
+        return cut_up(p->rows->n, p->groups, columns / G3_BLOCK * sizeof(g3_act_block) / G3_TILE,
+                      INT8_UNIT, threads);
+    return cut_up(p->rows->n, p->groups, columns * sizeof(float), FLOAT_UNIT, threads);
+}
+
+/* Task t of the c.n_blocks * c.sets; neighbours share their activations. */
+static void many_part(const product *p, const cut *c, size_t t) {
+    const size_t n_first = t / c->sets * c->n_block;
+    const size_t n_left = p->rows->n - n_first;
+    const size_t group = t % c->sets * G3_TASK_GROUPS;
+    const size_t groups_left = p->groups - group;
+    const g3_task task =
+        task_of(p, group, groups_left < G3_TASK_GROUPS ? groups_left : G3_TASK_GROUPS, n_first,
+                n_left < c->n_block ? n_left : c->n_block);
+    if (p->int8)
+        p->kernels->int8_many(&task);
+    else
+        p->kernels->float_many(&task);
+}
+
+/* `work` in columns of row groups: less than a few microseconds of it is not worth
+ * waking threads for. */
+static size_t threads_for(size_t work) {
+#if defined(_OPENMP)
+    if (work >= 4096)
+        return (size_t)omp_get_max_threads();
+#endif
+    (void)work;
+    return 1;
 }
 
 void g3_matmul(const g3_matrix *matrix, const g3_rows *rows, g3_precision precision, float *y,
@@ -140,18 +160,14 @@ void g3_matmul(const g3_matrix *matrix, const g3_rows *rows, g3_precision precis
     if (!p.group_bytes || !rows->n || !matrix->rows)
         return;
     const int one = rows->n == 1 && (p.int8 || dense);
-    /* Less than a few microseconds of work is not worth waking threads for. */
-    const int worth_threads = p.groups * matrix->columns * rows->n >= 4096;
-#pragma omp parallel if (worth_threads)
-    {
-        size_t thread = 0, threads = 1;
-#if defined(_OPENMP)
-        thread = (size_t)omp_get_thread_num();
-        threads = (size_t)omp_get_num_threads();
-#endif
+    const size_t threads = threads_for(p.groups * matrix->columns * rows->n);
+    const cut c = one ? (cut){0} : cut_of(&p, threads);
+    const size_t parts = one ? part_count(p.groups, threads) : c.n_blocks * c.sets;
+#pragma omp parallel for schedule(dynamic) if (threads > 1)
+    for (size_t i = 0; i < parts; i++) {
         if (one)
-            one_part(&p, thread, threads);
+            one_part(&p, i, parts);
         else
-            many_part(&p, thread, threads);
+            many_part(&p, &c, i);
     }
 }

@@ -53,7 +53,7 @@ if [ "${GEMMA3_MODEL:-}" != tiny ]; then
 fi
 if [ -n "$model" ]; then
   echo "$model"
-  echo "This is the base model: it goes on with a text rather than answer it, and it is small."
+  echo "This is the base model, small and never taught to answer: it goes on with a dialogue."
   echo "Its use is subject to the Gemma Terms of Use, https://ai.google.dev/gemma/terms."
 else
   model=$root/tests/golden/tiny-mm

@@ -7,7 +7,7 @@
 
 #include "engine/sampler.h"
 #include "engine/session.h"
-#include "text/tokenizer.h"
+#include "text/template.h"
 #include "vrp_test.h"
 
 typedef struct real {
@@ -78,42 +78,54 @@ static double distance(const float *a, const float *b, size_t count) {
     return sqrt(difference / size);
 }
 
-/* Both precisions: any chunk size gives the same bits; kernels differ by rounding,
- * precisions by what 8-bit activations cost. */
+/* Any chunk size gives the same bits. Returns the largest distance between the kernels
+ * of this CPU; *out_logits is to be freed. */
+static double agree(g3_precision precision, float **out_logits, size_t *out_count) {
+    const uint32_t chunks[] = {1, 7, 64};
+    real r;
+    open_real(&r, precision);
+    const size_t count = 4 * (size_t)r.model->output.rows;
+    float *logits = malloc(count * sizeof *logits), *other = malloc(count * sizeof *other);
+    assert_non_null(logits);
+    assert_non_null(other);
+    run(&r, 512, logits);
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+        run(&r, chunks[i], other);
+        if (memcmp(other, logits, count * sizeof *logits) != 0)
+            fail_msg("chunks of %u give other logits", chunks[i]);
+    }
+    double largest = 0;
+    const g3_isa best = g3_isa_current();
+    for (int isa = (int)best - 1; isa >= 0; isa--) {
+        assert_int_equal(g3_isa_set((g3_isa)isa), 0);
+        run(&r, 512, other);
+        largest = fmax(largest, distance(logits, other, count));
+    }
+    assert_int_equal(g3_isa_set(best), 0);
+    close_real(&r);
+    free(other);
+    *out_logits = logits;
+    *out_count = count;
+    return largest;
+}
+
+/* In float32 kernels differ by rounding. In 8 bits a sum that rounds otherwise puts an
+ * activation on the next of its 255 steps here and there, which spreads: kernels then
+ * differ by as much as the steps themselves cost, and not by more. */
 static void chunks_kernels_and_precisions_agree(void **state) {
     (void)state;
-    const uint32_t chunks[] = {1, 7, 64};
-    float *of[2] = {NULL, NULL}, *other = NULL;
-    size_t count = 0;
-    for (int precision = 0; precision < 2; precision++) {
-        real r;
-        open_real(&r, (g3_precision)precision);
-        count = 4 * (size_t)r.model->output.rows;
-        of[precision] = malloc(count * sizeof(float));
-        other = realloc(other, count * sizeof(float));
-        assert_non_null(of[precision]);
-        assert_non_null(other);
-        run(&r, 512, of[precision]);
-        for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
-            run(&r, chunks[i], other);
-            if (memcmp(other, of[precision], count * sizeof(float)) != 0)
-                fail_msg("chunks of %u give other logits", chunks[i]);
-        }
-        const g3_isa best = g3_isa_current();
-        for (int isa = (int)best - 1; isa >= 0; isa--) {
-            assert_int_equal(g3_isa_set((g3_isa)isa), 0);
-            run(&r, 512, other);
-            /* A sum that rounds otherwise can put an activation on another of its 8-bit steps. */
-            assert_true(distance(of[precision], other, count) < (precision == 0 ? 1e-3 : 2e-2));
-        }
-        assert_int_equal(g3_isa_set(best), 0);
-        close_real(&r);
-    }
-    const double cost = distance(of[0], of[1], count);
-    assert_true(cost > 1e-5 && cost < 5e-2);
-    free(of[0]);
-    free(of[1]);
-    free(other);
+    float *exact, *rounded;
+    size_t count;
+    const double rounding = agree(G3_FLOAT32, &exact, &count);
+    const double steps = agree(G3_INT8, &rounded, &count);
+    const double cost = distance(exact, rounded, count);
+    printf("kernels differ by %.2g in float32, %.2g in int8; int8 costs %.2g\n", rounding, steps,
+           cost);
+    assert_true(rounding < 1e-3);
+    assert_true(cost > 1e-3 && cost < 8e-2);
+    assert_true(steps < 2 * cost);
+    free(exact);
+    free(rounded);
 }
 
 /* What the model says next, greedily, until a newline or for so many tokens. */
@@ -149,15 +161,22 @@ static void goes_on(const real *r, const char *text, size_t tokens, const char *
     free(logits);
 }
 
+/* In a dialogue as the chat writes it, with every set of kernels. */
 static void it_knows_two_capitals(void **state) {
     (void)state;
     real r;
     open_real(&r, G3_INT8);
-    goes_on(&r, "Question: What is the capital of France?\nAnswer:", 1, " Paris");
-    goes_on(&r,
-            "User: 일본의 수도는 어디인가요?\nAssistant: 일본의 수도는 도쿄입니다.\n"
-            "User: 대한민국의 수도는 어디인가요?\nAssistant:",
-            8, " 대한민국의 수도는 서울입니다");
+    const g3_isa best = g3_isa_current();
+    for (int isa = (int)best; isa >= 0; isa--) {
+        assert_int_equal(g3_isa_set((g3_isa)isa), 0);
+        goes_on(&r,
+                G3_DIALOGUE_INTRODUCTION "\nUser: What is the capital of France?\nAssistant:", 8,
+                " The capital of France is Paris.\n");
+        goes_on(&r,
+                G3_DIALOGUE_INTRODUCTION "\nUser: 대한민국의 수도는 어디인가요?\nAssistant:", 10,
+                " 대한민국 수도는 서울입니다.\n");
+    }
+    assert_int_equal(g3_isa_set(best), 0);
     close_real(&r);
 }
 

@@ -49,8 +49,8 @@ typedef enum g3_style { G3_STYLE_TURNS = 0, G3_STYLE_DIALOGUE = 1 } g3_style;
     "\n"                                                                             \
     "User: What is the largest planet?\n"                                            \
     "Assistant: The largest planet in our solar system is Jupiter.\n"                \
-    "User: 일본의 수도는 어디인가요?\n"                                   \
-    "Assistant: 일본의 수도는 도쿄입니다."
+    "User: 하늘은 무슨 색인가요?\n"                                         \
+    "Assistant: 하늘은 파란색입니다."
 
 /* The style a checkpoint was made for. TURNS: a GGUF file or a folder that brings a
  * chat template, or a folder that says nothing of its tokenizer. DIALOGUE: files

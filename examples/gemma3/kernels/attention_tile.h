@@ -78,7 +78,9 @@ VEC_INLINE void pack_keys_of(g3_kv_type type, const void *const *rows, uint32_t 
     for (uint32_t k = begin / PANEL * PANEL; k < last; k += VEC_LANES) {
         const uint32_t from = begin <= k ? 0 : begin - k < VEC_LANES ? begin - k : VEC_LANES;
         const uint32_t to = end <= k ? 0 : end - k < VEC_LANES ? end - k : VEC_LANES;
-        pack_lanes(type, rows + k, from, to, k + 2 * VEC_LANES <= end, head_dim,
+        /* Rows outside [begin, end) are not set: only whole sets are looked ahead to. */
+        const bool more = begin <= k + VEC_LANES && k + 2 * VEC_LANES <= end;
+        pack_lanes(type, rows + k, from, to, more, head_dim,
                    out + (size_t)(k / PANEL) * head_dim * PANEL + k % PANEL);
     }
 }

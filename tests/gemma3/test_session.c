@@ -116,6 +116,8 @@ static void a_turn_that_finds_no_memory_leaves_the_conversation(void **state) {
 
     session = open_session(&l, 512, 16);
     assert_ok(g3_session_prefill(session, &first, NULL, logits, error));
+    g3_memory_report before;
+    assert_ok(g3_memory_report_get(&l.memory, &before, error));
     int failures = 0, done = 0;
     for (uint64_t budget = 512; done == 0; budget += budget / 8 / 512 * 512 + 512) {
         assert_int_equal(vrp_tag_budget_set(l.memory.pool, VRP_TAG_ACTIVATION, budget), VRP_OK);
@@ -131,6 +133,7 @@ static void a_turn_that_finds_no_memory_leaves_the_conversation(void **state) {
         assert_int_equal(status, G3_DEVICE_MEMORY);
         assert_true(why.text[0] != '\0');
         assert_int_equal(g3_session_length(session), first.ids.count);
+        assert_int_equal(report.kv_bytes, before.kv_bytes);
         failures++;
     }
     assert_true(failures > 10);

@@ -37,7 +37,9 @@ void g3_chat_boundary(g3_chat *chat, g3_turn *turn) {
 /* Again for as long as something went or is still to go. */
 bool g3_chat_idle(void *user) {
     g3_chat *chat = (g3_chat *)user;
-    if (!idle_wanted(chat))
+    /* A picture that waits for its message will need much memory at once: what is idle
+     * now is what it takes. */
+    if (!idle_wanted(chat) || chat->picture_count > 0)
         return false;
     const g3_decision decision = idle_once(chat);
     return decision.report.released_bytes > 0 || decision.report.pending_bytes > 0;

@@ -9,6 +9,8 @@
 
 #include "chat.h"
 
+#define ANSWER_AHEAD 512u /* tokens of an answer whose cache is backed beforehand */
+
 const char *g3_end_text(g3_end end) {
     switch (end) {
     case G3_END_TURN:
@@ -180,6 +182,17 @@ static void answer(g3_chat *chat, g3_turn *turn) {
 
 /* ---- The message ---------------------------------------------------------------- */
 
+/* The cache of the answer is backed before its first token: no token waits for the
+ * driver. An answer that may become very long grows it again; one that would not fit
+ * begins all the same. */
+static void back_answer(g3_chat *chat) {
+    const size_t answer =
+        chat->options.max_tokens < ANSWER_AHEAD ? (size_t)chat->options.max_tokens : ANSWER_AHEAD;
+    const size_t most = g3_session_context(chat->session);
+    const size_t wanted = g3_session_length(chat->session) + answer;
+    (void)g3_session_reserve(chat->session, (uint32_t)(wanted < most ? wanted : most), NULL);
+}
+
 /* The message into the conversation; on failure the conversation is as before. */
 static g3_status ask(g3_chat *chat, g3_turn *turn) {
     g3_prompt prompt = {0};
@@ -194,6 +207,8 @@ static g3_status ask(g3_chat *chat, g3_turn *turn) {
     const uint32_t length = g3_session_length(chat->session);
     const double begin = now_seconds();
     status = g3_session_prefill(chat->session, &prompt, images, chat->logits, &turn->error);
+    if (status == G3_OK)
+        back_answer(chat);
     turn->prompt_seconds = now_seconds() - begin;
     turn->prompt_tokens = prompt.ids.count;
     turn->content = length + (uint32_t)content;
@@ -242,6 +257,12 @@ static void tell_failure(g3_chat *chat, const g3_turn *turn) {
     chat->refused++;
     if (turn->end == G3_END_MEMORY)
         g3_report_layers(&turn->memory);
+    if (turn->length == 0) {
+        (void)fprintf(stderr,
+                      "The conversation is still empty. Go on with a shorter message, or begin "
+                      "again with a smaller --ctx or --chunk, or a larger device.\n");
+        return;
+    }
     (void)fprintf(stderr,
                   "The conversation is whole with %u positions%s. Go on with a shorter message, "
                   "/shorten the conversation, or /clear it.\n",
@@ -276,6 +297,7 @@ void g3_chat_turn(g3_chat *chat, const char *text, size_t count) {
     else
         turn->end = end_of(status);
     g3_chat_pictures_drop(chat);
+    (void)g3_session_shrink(chat->session, NULL);
     measure(chat, turn, &before);
     g3_recorder_mark(chat->recorder, VRP_MARKER_TURN);
     g3_chat_boundary(chat, turn);

@@ -71,15 +71,19 @@ static g3_status fail_for_memory(g3_memory *memory, size_t bytes, vrp_status sta
     if (status != VRP_OUT_OF_DEVICE_MEMORY)
         return fail_with(status, "device memory", error);
     const double mib = 1048576.0;
+    char asked[32];
+    if (bytes < 1048576)
+        (void)snprintf(asked, sizeof asked, "%.1f KiB", (double)bytes / 1024.0);
+    else
+        (void)snprintf(asked, sizeof asked, "%.1f MiB", (double)bytes / mib);
     vrp_oom_report report = {.struct_size = sizeof report};
     if (vrp_oom_report_get(memory->pool, &report) != VRP_OK)
-        return g3_fail(error, G3_DEVICE_MEMORY, "out of device memory: %.1f MiB asked for",
-                       (double)bytes / mib);
+        return g3_fail(error, G3_DEVICE_MEMORY, "out of device memory: %s asked for", asked);
     return g3_fail(error, G3_DEVICE_MEMORY,
-                   "out of device memory: %.1f MiB asked for; device %.1f of %.1f MiB free, pool "
+                   "out of device memory: %s asked for; device %.1f of %.1f MiB free, pool "
                    "%.1f MiB reserved and %.1f MiB in use, largest free run %.1f MiB, %" PRIu64
                    " blocks pin %.1f MiB",
-                   (double)bytes / mib, (double)report.device_free_bytes / mib,
+                   asked, (double)report.device_free_bytes / mib,
                    (double)report.device_total_bytes / mib, (double)report.reserved_bytes / mib,
                    (double)report.allocated_bytes / mib, (double)report.largest_free_bytes / mib,
                    report.pinning_blocks, (double)report.pinned_bytes / mib);
@@ -147,13 +151,14 @@ g3_status g3_memory_buffer_create(g3_memory *memory, uint64_t max_bytes, vrp_tag
 
 g3_status g3_memory_buffer_resize(g3_memory *memory, vrp_growable *buffer, uint64_t bytes,
                                   g3_error *error) {
+    const uint64_t size = vrp_growable_size(buffer);
     vrp_status status = vrp_growable_resize(buffer, bytes);
     if (status != VRP_OK && worth_a_retry(memory, status)) {
         status = vrp_growable_resize(buffer, bytes);
         memory->retries += status == VRP_OK;
     }
     if (status != VRP_OK)
-        return fail_for_memory(memory, bytes, status, error);
+        return fail_for_memory(memory, bytes - size, status, error);
     observe(memory, &(g3_memory_event){.action = G3_MEMORY_RESIZE,
                                        .tag = VRP_TAG_KV,
                                        .ptr = vrp_growable_base(buffer),

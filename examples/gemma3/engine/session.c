@@ -111,11 +111,13 @@ static void cut_cache(g3_session *session, uint32_t length) {
     session->cached = wrapped ? 0 : length;
 }
 
-/* Back to a conversation of so many positions and pictures. */
+/* Back to a conversation of so many positions and pictures; what the cache grew by for
+ * more goes back too, so that a shorter message finds room. */
 static void restore(g3_session *session, size_t ids, size_t pictures) {
     forget_pictures(session, pictures);
     session->ids.count = ids;
     cut_cache(session, (uint32_t)ids);
+    g3_cache_shrink(&session->cache, (uint32_t)ids);
 }
 
 static bool inside_picture(const g3_session *session, uint32_t position) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Running out, in order and only as far as needed: what has completed, idle
- * extents, memory in flight elsewhere (backing.c has tried that), the user's
- * callback, waiting for pending work, and at last a failure with a report.
+ * extents, memory in flight elsewhere (backing.c has tried that), a hole of
+ * another class (place.c takes it), the user's callback, waiting for pending
+ * work, and at last a failure with a report.
  * A request that cannot succeed costs nobody his cache. */
 
 #include "core/core.h"
@@ -246,12 +247,14 @@ vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes) {
             return VRP_OK;
         if (vrpi_fronts_flush_all(core) > 0)
             return VRP_OK;
+        if (request->has_spare)
+            return VRP_OUT_OF_DEVICE_MEMORY; /* the caller takes it */
         if (ask_user(core, request, free_bytes))
             return VRP_OK;
         if ((request->flags & VRP_ALLOC_NO_WAIT) == 0 && anything_pending(core) &&
             vrpi_wait_oldest(core, request->thread, &waited))
             return VRP_OK;
-    } else if (ask_user(core, request, free_bytes)) {
+    } else if (!request->has_spare && ask_user(core, request, free_bytes)) {
         return VRP_OK;
     }
     return vrpi_limit_exceeded(core, bytes) ? VRP_LIMIT_REACHED : VRP_OUT_OF_DEVICE_MEMORY;

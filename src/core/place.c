@@ -127,26 +127,23 @@ static uint64_t idle_taken(const vrpi_pool *core, const place *at, uint64_t size
     return bytes;
 }
 
-/* A short-lived block may sit in a hole of another class of its stream that
- * has its memory already: it will be gone before it can do harm there, and
- * nothing has to be moved. Of several, the hole that leaves most idle extents
- * idle, then the smallest. */
-static int borrow(const vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uint64_t size,
-                  uint64_t alignment, place *best) {
-    enum { SHORT_LIFE = 1024, LOOKS = 64 };
-    uint32_t life = stream->life[vrpi_life_bucket(size)];
+/* A hole of the classes [first, last] but `skip` that has its memory already and takes
+ * the block. Of several, the one that leaves most idle extents idle, then the smallest. */
+static int find_backed(const vrpi_pool *core, vrpi_stream *stream, int first, int last, int skip,
+                       uint64_t size, uint64_t alignment, place *best) {
+    enum { LOOKS = 64 };
     uint64_t best_idle = UINT64_MAX, best_bytes = UINT64_MAX;
-    if (life == 0 || life > SHORT_LIFE || klass == VRPI_CLASS_SLAB || klass == VRPI_CLASS_WEIGHTS)
-        return 0;
-    for (int k = VRPI_CLASS_SMALL; k <= VRPI_CLASS_HUGE; k++) {
+    for (int k = first; k <= last; k++) {
         int left = LOOKS;
-        vrpi_node *n = k == klass ? NULL : vrpi_treap_at_least(&stream->space[k].free, size, 0);
+        vrpi_node *n = k == skip ? NULL : vrpi_treap_at_least(&stream->space[k].free, size, 0);
         for (; n != NULL && left-- > 0; n = vrpi_treap_next(n))
             for (int side = 0; side < 2; side++) {
                 vrpi_block *hole = (vrpi_block *)(void *)n;
                 uint64_t end = (hole->addr + hole->bytes - size) & ~(alignment - 1);
                 place here = {0};
                 uint64_t idle;
+                if (!may_split(core, hole->bytes, size))
+                    continue;
                 consider(core, hole, side ? end : align_up(hole->addr, alignment), size, &here);
                 if (!here.found || here.unbacked > 0)
                     continue;
@@ -159,6 +156,26 @@ static int borrow(const vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uin
             }
     }
     return best_idle != UINT64_MAX;
+}
+
+/* A short-lived block may sit in a hole of another class of its stream that
+ * has its memory already: it will be gone before it can do harm there, and
+ * nothing has to be moved. */
+static int borrow(const vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uint64_t size,
+                  uint64_t alignment, place *best) {
+    enum { SHORT_LIFE = 1024 };
+    uint32_t life = stream->life[vrpi_life_bucket(size)];
+    if (life == 0 || life > SHORT_LIFE || klass == VRPI_CLASS_SLAB || klass == VRPI_CLASS_WEIGHTS)
+        return 0;
+    return find_backed(core, stream, VRPI_CLASS_SMALL, VRPI_CLASS_HUGE, klass, size, alignment,
+                       best);
+}
+
+/* When the device has no more, classes no longer matter: any hole of the stream. */
+static int find_spare(const vrpi_pool *core, vrpi_stream *stream, uint64_t size, uint64_t alignment,
+                      place *best) {
+    return find_backed(core, stream, VRPI_CLASS_SLAB, VRPI_CLASS_WEIGHTS, -1, size, alignment,
+                       best);
 }
 
 /* Whether idle extents of at most that size, room below the maximum and what
@@ -305,8 +322,10 @@ static vrp_status new_segment(vrpi_pool *core, vrpi_request *request, vrpi_strea
     }
 }
 
-vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
-                            uint8_t klass, uint64_t size, uint64_t alignment, vrpi_block **out) {
+/* By the rules of placement alone. */
+static vrp_status place_by_class(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
+                                 uint8_t klass, uint64_t size, uint64_t alignment,
+                                 vrpi_block **out) {
     vrpi_space *space = &stream->space[klass];
     int flushed = 0;
     for (;;) {
@@ -333,6 +352,11 @@ vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream 
                 request->at_tail = 1;
             }
         }
+        if (!at.found || at.unbacked > 0) {
+            place spare = {0};
+            request->has_spare =
+                !request->no_spare && find_spare(core, stream, size, alignment, &spare);
+        }
         if (at.found)
             return take(core, request, stream, &at, size, out);
         if (core->backing == VRP_BACKING_MALLOC) {
@@ -344,5 +368,22 @@ vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream 
             vrpi_arena *arena;
             VRPI_TRY(vrpi_arena_grow_space(core, stream, klass, size + alignment, &arena));
         }
+    }
+}
+
+vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
+                            uint8_t klass, uint64_t size, uint64_t alignment, vrpi_block **out) {
+    for (;;) {
+        place spare = {0};
+        vrp_status status = place_by_class(core, request, stream, klass, size, alignment, out);
+        int short_of = status == VRP_OUT_OF_DEVICE_MEMORY || status == VRP_LIMIT_REACHED;
+        if (!short_of)
+            return status;
+        VRPI_TRY(vrpi_nodes_reserve(core, 4, 1, 1));
+        if (find_spare(core, stream, size, alignment, &spare))
+            return take(core, request, stream, &spare, size, out);
+        if (!request->has_spare)
+            return status;
+        request->no_spare = 1; /* gone meanwhile: the whole chain, then */
     }
 }

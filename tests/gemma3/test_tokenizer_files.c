@@ -290,14 +290,15 @@ static void a_folder_has_its_vocabulary(void **state) {
         assert_int_equal(symlink(to, path), 0);
     }
     t_expect(g3_checkpoint_open(folder, NULL, &checkpoint, &error), G3_OK, &error, NULL, NULL);
-    t_expect(g3_tokenizer_open(checkpoint, &t, &error), G3_INVALID, &error, folder,
-             "no vocabulary");
-    assert_null(t);
+    t_expect(g3_tokenizer_open(checkpoint, &t, &error), G3_OK, &error, NULL, NULL);
+    assert_true(g3_tokenizer_made_up(t));
+    g3_tokenizer_close(t);
     t_bytes file = model_file(2);
     t_file_write(folder, "tokenizer.model", file.data, file.count, path);
     t_free(&file);
     t_expect(g3_tokenizer_open(checkpoint, &t, &error), G3_OK, &error, NULL, NULL);
     assert_int_equal(g3_tokenizer_size(t), 8);
+    assert_false(g3_tokenizer_made_up(t));
     g3_tokenizer_close(t);
     (void)snprintf(path, sizeof path, "%s/tokenizer.json", folder);
     assert_int_equal(symlink(GOLDEN "/tokenizer.json", path), 0);
@@ -317,12 +318,62 @@ static void a_folder_has_its_vocabulary(void **state) {
     g3_checkpoint_close(checkpoint);
 }
 
+/* Every byte has a token of its own, whatever ids the configuration takes; a vocabulary
+ * that is too small for that is an error. */
+static void a_vocabulary_of_bytes(void **state) {
+    (void)state;
+    g3_config config = {.text = {.vocab = 300},
+                        .tokens = {.bos = 2,
+                                   .pad = 0,
+                                   .unknown = G3_NO_ID,
+                                   .image_begin = 5,
+                                   .image_end = 100,
+                                   .image = 300,
+                                   .stop = {1, 7},
+                                   .stop_count = 2}};
+    g3_tokenizer *t = NULL;
+    g3_error error = {{0}};
+    g3_ids ids = {0};
+    char text[256];
+    bool seen[300] = {false};
+    t_expect(g3_tokenizer_of_bytes(&config, &t, &error), G3_OK, &error, NULL, NULL);
+    for (int byte = 0; byte < 256; byte++)
+        text[byte] = (char)byte;
+    t_expect(g3_tokenizer_encode(t, text, sizeof text, true, &ids, &error), G3_OK, &error, NULL,
+             NULL);
+    assert_int_equal(ids.count, 256);
+    for (size_t i = 0; i < ids.count; i++) {
+        size_t count = 0;
+        const char *piece = g3_tokenizer_piece(t, ids.ids[i], &count);
+        assert_in_range(ids.ids[i], 3, 299);
+        assert_false(seen[ids.ids[i]]);
+        seen[ids.ids[i]] = true;
+        assert_int_equal(count, 1);
+        assert_int_equal(piece[0], text[i]);
+    }
+    assert_false(seen[5] || seen[7] || seen[100]);
+    const g3_special *special = g3_tokenizer_special(t);
+    assert_int_equal(special->bos, 2);
+    assert_int_equal(special->eos, 1);
+    assert_int_equal(special->turn_begin, 3);
+    assert_int_equal(special->turn_end, 4);
+    assert_int_equal(special->image_begin, 5);
+    g3_ids_free(&ids);
+    g3_tokenizer_close(t);
+
+    config.text.vocab = 262;
+    t = NULL;
+    t_expect(g3_tokenizer_of_bytes(&config, &t, &error), G3_INVALID, &error, "262 ids", "bytes");
+    assert_null(t);
+}
+
 #define T_IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
 
 int main(int argc, char **argv) {
     (void)argc;
     (void)argv;
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_vocabulary_of_bytes),
         cmocka_unit_test(special_ids_outside_the_vocabulary),
         cmocka_unit_test(special_ids_by_text_and_by_number),
         cmocka_unit_test(gguf_arrays_that_do_not_fit),

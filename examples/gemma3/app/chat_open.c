@@ -36,6 +36,9 @@ static g3_status load(g3_chat *chat, g3_error *error) {
     g3_status status = g3_checkpoint_open(o->model, o->mmproj, &chat->checkpoint, error);
     if (status == G3_OK)
         status = g3_tokenizer_open(chat->checkpoint, &chat->tokenizer, error);
+    if (status == G3_OK && g3_tokenizer_made_up(chat->tokenizer))
+        (void)fprintf(stderr, "gemma3 chat: %s brings no vocabulary: a token is a byte\n",
+                      o->model);
     if (status == G3_OK)
         status = g3_memory_open(o->device, o->backing, &chat->memory, error);
     if (status != G3_OK)
@@ -137,6 +140,8 @@ g3_status g3_chat_open(g3_chat *chat, g3_error *error) {
         omp_set_num_threads((int)o->threads);
 #endif
     g3_status status = g3_input_open(o->script, &chat->input, error);
+    if (status == G3_OK)
+        status = g3_setup_check_json(o->stats_json, error);
     if (status == G3_OK)
         status = load(chat, error);
     if (status != G3_OK)

@@ -24,11 +24,14 @@ g3_status g3_tokenizer_open(const g3_checkpoint *checkpoint, g3_tokenizer **out_
     (void)snprintf(path, sizeof path, "%s/tokenizer.model", folder);
     if (access(path, F_OK) == 0)
         return g3_tokenizer_from_model(path, out_tokenizer, error);
-    return g3_fail(error, G3_INVALID,
-                   "%.400s: no vocabulary: neither tokenizer.json nor tokenizer.model", folder);
+    const g3_status status =
+        g3_tokenizer_of_bytes(g3_checkpoint_config(checkpoint), out_tokenizer, error);
+    return status == G3_OK ? G3_OK : g3_fail_in(error, status, folder);
 }
 
 /* ---- Tokens ---------------------------------------------------------------------- */
+
+bool g3_tokenizer_made_up(const g3_tokenizer *tokenizer) { return tokenizer->made_up; }
 
 size_t g3_tokenizer_size(const g3_tokenizer *tokenizer) { return tokenizer->count; }
 

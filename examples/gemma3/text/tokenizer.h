@@ -16,7 +16,8 @@
 typedef struct g3_tokenizer g3_tokenizer;
 
 /* From whatever the checkpoint has: its GGUF, else in its folder tokenizer.json,
- * else tokenizer.model. Errors: INVALID (no vocabulary; special id outside the
+ * else tokenizer.model, else a vocabulary of bytes (g3_tokenizer_made_up).
+ * Errors: INVALID (no vocabulary and too few ids for one of bytes; special id outside the
  * vocabulary; hostile file), IO, HOST_MEMORY. */
 g3_status g3_tokenizer_open(const g3_checkpoint *checkpoint, g3_tokenizer **out_tokenizer,
                             g3_error *error);
@@ -24,6 +25,10 @@ g3_status g3_tokenizer_from_gguf(const struct g3_gguf *gguf, g3_tokenizer **out_
                                  g3_error *error);
 g3_status g3_tokenizer_from_json(const char *path, g3_tokenizer **out_tokenizer, g3_error *error);
 g3_status g3_tokenizer_from_model(const char *path, g3_tokenizer **out_tokenizer, g3_error *error);
+/* One token for each byte, beside the special ids that the configuration names. */
+g3_status g3_tokenizer_of_bytes(const g3_config *config, g3_tokenizer **out_tokenizer,
+                                g3_error *error);
+bool g3_tokenizer_made_up(const g3_tokenizer *tokenizer);
 void g3_tokenizer_close(g3_tokenizer *tokenizer); /* NULL is allowed */
 
 size_t g3_tokenizer_size(const g3_tokenizer *tokenizer); /* ids are below it */

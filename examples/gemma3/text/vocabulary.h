@@ -18,6 +18,7 @@
  *
  * Of tokens with the same text the lowest id wins. */
 
+#include "../files/hash.h"
 #include "tokenizer.h"
 
 /* Numbers as in GGUF and in SentencePiece. */
@@ -60,6 +61,7 @@ struct g3_tokenizer {
     size_t count, capacity;
     char *bytes;
     size_t byte_count, byte_capacity;
+    g3_hash_key key; /* of both tables */
     uint32_t *table; /* id + 1 of mergeable tokens by key, 0: free */
     size_t table_mask;
     uint32_t longest; /* key of a mergeable token, in bytes */
@@ -70,6 +72,7 @@ struct g3_tokenizer {
     uint32_t *pairs; /* index + 1 into merges by left and right */
     size_t pair_mask;
     bool by_list;  /* merges come from the list, else from scores */
+    bool made_up;  /* the checkpoint brought none: bytes */
     bool no_bytes; /* what has no token becomes <unk> although byte tokens exist */
     int32_t byte_id[256];
     g3_special special;

@@ -56,6 +56,8 @@ static g3_status fill(made *m) {
         status = put_next(m, "<start_of_turn>", G3_TOKEN_CONTROL);
     if (status == G3_OK)
         status = put_next(m, "<end_of_turn>", G3_TOKEN_CONTROL);
+    if (status == G3_OK) /* a space is matched as U+2581 */
+        status = put_next(m, "\xE2\x96\x81", G3_TOKEN_NORMAL);
     for (unsigned byte = 0; byte < 256 && status == G3_OK; byte++) {
         char text[8];
         (void)snprintf(text, sizeof text, "<0x%02X>", byte);

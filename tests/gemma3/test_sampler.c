@@ -41,11 +41,17 @@ static void ids_beyond_the_vocabulary_are_never_chosen(void **state) {
 static void what_is_no_number_is_an_error(void **state) {
     (void)state;
     const float nans[] = {NAN, NAN}, infinite[] = {1, INFINITY}, low[] = {-INFINITY, -INFINITY};
+    /* An id that must not be chosen among logits that are none. */
+    const float hidden[] = {NAN, -INFINITY, NAN};
     g3_sampler greedy = {.temperature = 0}, warm = {.temperature = 1, .top_p = 1};
-    g3_candidate scratch[2];
+    g3_candidate scratch[3];
     g3_error error = {{0}};
     int32_t id = 7;
     assert_int_equal(g3_sample(&greedy, nans, 2, scratch, &id, &error), G3_INVALID);
+    assert_int_equal(g3_sample(&greedy, low, 2, scratch, &id, &error), G3_INVALID);
+    assert_int_equal(g3_sample(&greedy, hidden, 3, scratch, &id, &error), G3_INVALID);
+    assert_int_equal(g3_sample(&greedy, infinite, 2, scratch, &id, &error), G3_INVALID);
+    assert_int_equal(g3_sample(&warm, hidden, 3, scratch, &id, &error), G3_INVALID);
     assert_int_equal(g3_sample(&warm, nans, 2, scratch, &id, &error), G3_INVALID);
     assert_int_equal(g3_sample(&warm, infinite, 2, scratch, &id, &error), G3_INVALID);
     assert_int_equal(g3_sample(&warm, low, 2, scratch, &id, &error), G3_INVALID);

@@ -151,46 +151,83 @@ static bool is_in_conversation(const g3_chat *chat, const g3_turn *turn) {
     return turn->added && !turn->dropped && turn->conversation == chat->conversation;
 }
 
-/* The turn that shall be the oldest for at most `most` positions; NULL: none can stay.
- * *out_from: where the oldest one's own text begins now. */
-static g3_turn *oldest_to_stay(g3_chat *chat, uint64_t most, uint32_t *out_from,
-                               size_t *out_dropped) {
+/* The conversation as it would be with a turn as its first one: the turn's prompt is
+ * written anew, because what stands in front of a first message may share a token with
+ * its beginning. */
+typedef struct plan {
+    size_t first; /* index of the turn */
+    bool changes; /* it is not the first one already */
+    g3_prompt prompt;
+    size_t dropped;
+} plan;
+
+/* The oldest turn with which at most `most` positions remain; p->first is the
+ * number of turns where none can stay. */
+static g3_status choose_first(const g3_chat *chat, uint64_t most, plan *p, g3_error *error) {
     const uint32_t length = g3_session_length(chat->session);
-    bool any = false;
-    *out_dropped = 0;
     for (size_t i = 0; i < chat->turn_count; i++) {
-        g3_turn *turn = &chat->turns[i];
+        const g3_turn *turn = &chat->turns[i];
+        p->first = i;
         if (!is_in_conversation(chat, turn))
             continue;
-        if (!any)
-            *out_from = turn->lead;
-        const uint32_t gone = any ? turn->content - *out_from : 0;
-        any = true;
-        if (length - gone <= most)
-            return turn;
-        *out_dropped += 1;
+        p->changes = p->dropped > 0;
+        if (!p->changes && length <= most)
+            return G3_OK;
+        if (p->changes) {
+            const g3_status status = g3_chat_prompt(chat, true, turn->user, turn->user_count,
+                                                    turn->images, &p->prompt, error);
+            if (status != G3_OK)
+                return status;
+            if (p->prompt.ids.count + (length - turn->prompt_end) <= most)
+                return G3_OK;
+            g3_prompt_free(&p->prompt);
+        }
+        p->dropped++;
     }
-    return NULL;
+    p->first = chat->turn_count;
+    return G3_OK;
 }
 
-/* Takes out what lies in front of a turn's own text, from `from` on. */
-static g3_status drop_before(g3_chat *chat, const g3_turn *first, uint32_t from, g3_error *error) {
-    const uint32_t end = first->content;
-    if (end < from)
-        return G3_OK; /* it is the oldest one already */
-    const g3_status status = g3_session_drop(chat->session, from, end, error);
+/* Replaces what differs: from where the conversation stops being as it shall be, to
+ * where the turn's prompt begins to be as it was. */
+static g3_status put_first(g3_chat *chat, const plan *p, g3_error *error) {
+    const g3_turn *first = &chat->turns[p->first];
+    const int32_t *old = g3_session_ids(chat->session);
+    const g3_ids *new = &p->prompt.ids;
+    const uint32_t most = first->prompt_end - first->prompt_begin;
+    uint32_t tail = 0;
+    while (tail < most &&
+           tail < new->count &&old[first->prompt_end - 1 - tail] == new->ids[new->count - 1 - tail])
+        tail++;
+    const uint32_t old_end = first->prompt_end - tail;
+    const uint32_t new_end = (uint32_t) new->count - tail;
+    uint32_t head = 0;
+    /* Pictures look alike as ids, so none of them counts as the same. */
+    while (head < old_end && head < new_end && old[head] == new->ids[head] &&
+           old[head] != chat->format.image)
+        head++;
+    return g3_session_replace(chat->session, head, old_end, new->ids + head, new_end - head, error);
+}
+
+/* Takes out what lies in front of the plan's first turn. */
+static g3_status drop_before(g3_chat *chat, const plan *p, g3_error *error) {
+    if (!p->changes)
+        return G3_OK;
+    const g3_status status = put_first(chat, p, error);
     if (status != G3_OK)
         return status;
+    const uint32_t old_end = chat->turns[p->first].prompt_end;
+    const uint32_t new_end = (uint32_t)p->prompt.ids.count;
     for (size_t i = 0; i < chat->turn_count; i++) {
         g3_turn *turn = &chat->turns[i];
         if (!is_in_conversation(chat, turn))
             continue;
-        if (turn->content < end) {
+        if (i < p->first) {
             turn->dropped = true;
             continue;
         }
-        turn->lead = turn == first ? from : turn->lead - (end - from);
-        turn->content -= end - from;
+        turn->prompt_begin = i == p->first ? 0 : turn->prompt_begin - old_end + new_end;
+        turn->prompt_end = turn->prompt_end - old_end + new_end;
     }
     return G3_OK;
 }
@@ -206,16 +243,19 @@ void g3_chat_shorten(g3_chat *chat, uint64_t most) {
     if (most == 0)
         most = g3_session_context(chat->session) / 2;
     g3_error error;
-    uint32_t from = 0;
+    plan p = {0};
     g3_shortening note = {.after_turn = chat->turn_count,
                           .length_before = g3_session_length(chat->session)};
-    const g3_turn *first = oldest_to_stay(chat, most, &from, &note.turns_dropped);
-    const g3_status status =
-        first != NULL ? drop_before(chat, first, from, &error) : drop_all(chat, &error);
+    g3_status status = choose_first(chat, most, &p, &error);
+    if (status == G3_OK)
+        status =
+            p.first < chat->turn_count ? drop_before(chat, &p, &error) : drop_all(chat, &error);
+    g3_prompt_free(&p.prompt);
     if (status != G3_OK) {
         g3_chat_mistake(chat, "/shorten: %s", error.text);
         return;
     }
+    note.turns_dropped = p.dropped;
     note.length_after = g3_session_length(chat->session);
     g3_shortening *notes = (g3_shortening *)realloc(
         chat->shortenings, (chat->shortening_count + 1) * sizeof *chat->shortenings);

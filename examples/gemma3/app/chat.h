@@ -62,12 +62,9 @@ typedef struct g3_turn {
     size_t user_count;
     char *answer; /* as user */
     size_t answer_count;
-    bool added;   /* the message is in the conversation */
-    bool dropped; /* and was, until /shorten took it out */
-    /* Where the message begins when it has to be the oldest one, and where what stands
-     * in front of any first message ends: a picture's blank lines are in one token with
-     * those before. */
-    uint32_t content, lead;
+    bool added;                        /* the message is in the conversation */
+    bool dropped;                      /* and was, until /shorten took it out */
+    uint32_t prompt_begin, prompt_end; /* positions of what the message added */
     g3_end end;
     int32_t stop_id; /* the token that ended the answer, never printed; or G3_NO_ID */
     g3_error error;  /* of ends that are failures */
@@ -141,7 +138,7 @@ typedef struct g3_chat {
     uint64_t weights_bytes, device_bytes;
     uint32_t context;
     size_t refused;  /* turns that memory or context did not allow */
-    size_t mistakes; /* script lines that could not be done */
+    size_t mistakes; /* script lines that could not be done, turns that failed */
 } g3_chat;
 
 /* ---- chat_open.c ---------------------------------------------------------- */
@@ -161,10 +158,10 @@ void g3_chat_turn(g3_chat *chat, const char *text, size_t count);
 
 /* ---- prompt.c --------------------------------------------------------------- */
 
-/* The ids of a message and of what has to stand in front of it. *out_content: where,
- * counted from the prompt's beginning, the message's own text or pictures begin. */
-g3_status g3_chat_prompt(g3_chat *chat, const char *text, size_t count, size_t images,
-                         g3_prompt *out_prompt, size_t *out_content, g3_error *error);
+/* The ids of a message and of what has to stand in front of it. first: as the first
+ * message of a conversation, whatever there is by now. The prompt is the caller's. */
+g3_status g3_chat_prompt(const g3_chat *chat, bool first, const char *text, size_t count,
+                         size_t images, g3_prompt *out_prompt, g3_error *error);
 
 /* ---- actions.c: what lines with a slash do ------------------------------------ */
 

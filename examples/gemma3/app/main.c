@@ -26,6 +26,14 @@ static void print_usage(FILE *file) {
     (void)fputs("\ngemma3 COMMAND --help lists the options of a command.\n", file);
 }
 
+/* What was printed has to have gone somewhere: a full disk is a failure too. */
+static int end_output(int status) {
+    if (fflush(stdout) == 0 && ferror(stdout) == 0)
+        return status;
+    (void)fputs("gemma3: standard output could not be written\n", stderr);
+    return status == G3_EXIT_OK ? G3_EXIT_FAILED : status;
+}
+
 int main(int argc, char **argv) {
     if (argc < 2) {
         print_usage(stderr);
@@ -41,7 +49,7 @@ int main(int argc, char **argv) {
     }
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
         if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return end_output(commands[i].run(argc - 1, argv + 1));
     (void)fprintf(stderr, "gemma3: there is no command \"%s\"\n", argv[1]);
     print_usage(stderr);
     return G3_EXIT_USAGE;

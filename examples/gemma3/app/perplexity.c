@@ -243,7 +243,9 @@ int g3_cmd_perplexity(int argc, char **argv) {
     }
     g3_error error = {{0}};
     g3_setup setup;
-    g3_status status = g3_setup_open(&options.setup, &setup, &error);
+    g3_status status = g3_setup_check_json(options.json, &error);
+    if (status == G3_OK)
+        status = g3_setup_open(&options.setup, &setup, &error);
     if (status != G3_OK)
         return g3_setup_failed("perplexity", &error);
     status = measure(&setup, &options, &error);

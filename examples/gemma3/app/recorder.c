@@ -3,6 +3,7 @@
 
 #include "recorder.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -135,11 +136,13 @@ g3_status g3_recorder_open(const char *path, g3_memory *memory, g3_recorder **ou
     g3_recorder *recorder = (g3_recorder *)calloc(1, sizeof *recorder);
     if (recorder == NULL)
         return g3_fail(error, G3_HOST_MEMORY, "no host memory for a trace");
+    errno = 0;
     const vrp_status status = vrp_trace_writer_open(path, &recorder->writer);
     if (status != VRP_OK) {
+        const int why = errno;
         free(recorder);
         return g3_fail(error, G3_IO, "%s: the trace cannot be written: %s", path,
-                       vrp_status_name(status));
+                       why != 0 ? strerror(why) : vrp_status_name(status));
     }
     (void)clock_gettime(CLOCK_MONOTONIC, &recorder->began);
     recorder->memory = memory;

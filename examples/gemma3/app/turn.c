@@ -154,6 +154,9 @@ static g3_status speak(g3_chat *chat, g3_turn *turn, g3_stream_decoder *decoder,
         status = g3_session_decode(chat->session, id, chat->logits, &turn->error);
         if (status != G3_OK) {
             turn->end = end_of(status);
+            /* An id that cannot be taken would be refused with every message to come. */
+            if (status == G3_INVALID)
+                chat->unfed = G3_NO_ID;
             return status;
         }
         chat->unfed = G3_NO_ID;
@@ -196,9 +199,8 @@ static void back_answer(g3_chat *chat) {
 /* The message into the conversation; on failure the conversation is as before. */
 static g3_status ask(g3_chat *chat, g3_turn *turn) {
     g3_prompt prompt = {0};
-    size_t content = 0;
-    g3_status status = g3_chat_prompt(chat, turn->user, turn->user_count, turn->images, &prompt,
-                                      &content, &turn->error);
+    g3_status status = g3_chat_prompt(chat, !chat->begun, turn->user, turn->user_count,
+                                      turn->images, &prompt, &turn->error);
     if (status != G3_OK)
         return status;
     g3_image images[G3_MAX_TEXTS];
@@ -211,8 +213,8 @@ static g3_status ask(g3_chat *chat, g3_turn *turn) {
         back_answer(chat);
     turn->prompt_seconds = now_seconds() - begin;
     turn->prompt_tokens = prompt.ids.count;
-    turn->content = length + (uint32_t)content;
-    turn->lead = turn->content + (turn->images > 0 ? 1 : 0);
+    turn->prompt_begin = length;
+    turn->prompt_end = length + (uint32_t)prompt.ids.count;
     g3_prompt_free(&prompt);
     if (status != G3_OK)
         return status;
@@ -249,18 +251,33 @@ static g3_turn *new_turn(g3_chat *chat, const char *text, size_t count) {
 
 /* ---- What is said about it ------------------------------------------------------- */
 
+/* Where nothing is in the conversation, nothing in it can make room. */
+static const char *advice_for_empty(g3_chat *chat, const g3_turn *turn) {
+    if (turn->end == G3_END_CONTEXT)
+        return "Go on with a shorter message, or begin again with a larger --ctx.";
+    /* What any message needs: if that does not fit, a shorter one does not either. */
+    const g3_status status = g3_session_reserve(chat->session, 1, NULL);
+    g3_session_shrink(chat->session);
+    if (status != G3_OK)
+        return "No message fits beside the weights. Begin again with a smaller --ctx or a larger "
+               "device.";
+    return "Go on with a shorter message, or begin again with a smaller --ctx or --chunk, or a "
+           "larger device.";
+}
+
 static void tell_failure(g3_chat *chat, const g3_turn *turn) {
     (void)fflush(stdout);
-    (void)fprintf(stderr, "gemma3: %s\n", turn->error.text);
-    if (turn->end != G3_END_MEMORY && turn->end != G3_END_CONTEXT)
+    if (turn->end == G3_END_FAILED) {
+        g3_chat_mistake(chat, "%s", turn->error.text);
         return;
+    }
+    (void)fprintf(stderr, "gemma3: %s\n", turn->error.text);
     chat->refused++;
     if (turn->end == G3_END_MEMORY)
         g3_report_layers(&turn->memory);
     if (turn->length == 0) {
-        (void)fprintf(stderr,
-                      "The conversation is still empty. Go on with a shorter message, or begin "
-                      "again with a smaller --ctx or --chunk, or a larger device.\n");
+        (void)fprintf(stderr, "The conversation is still empty. %s\n",
+                      advice_for_empty(chat, turn));
         return;
     }
     (void)fprintf(stderr,
@@ -297,7 +314,7 @@ void g3_chat_turn(g3_chat *chat, const char *text, size_t count) {
     else
         turn->end = end_of(status);
     g3_chat_pictures_drop(chat);
-    (void)g3_session_shrink(chat->session, NULL);
+    g3_session_shrink(chat->session);
     measure(chat, turn, &before);
     g3_recorder_mark(chat->recorder, VRP_MARKER_TURN);
     g3_chat_boundary(chat, turn);

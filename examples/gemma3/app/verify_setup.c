@@ -3,6 +3,7 @@
 
 #include "verify_setup.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,6 +84,16 @@ int g3_setup_failed(const char *command, const g3_error *error) {
     (void)fflush(stdout);
     (void)fprintf(stderr, "gemma3 %s: %s\n", command, error->text);
     return G3_EXIT_FAILED;
+}
+
+g3_status g3_setup_check_json(const char *path, g3_error *error) {
+    if (path == NULL || strcmp(path, "-") == 0)
+        return G3_OK;
+    FILE *file = fopen(path, "ab"); /* what is in it stays until there is something new */
+    if (file == NULL)
+        return g3_fail(error, G3_IO, "%s: cannot be written: %s", path, strerror(errno));
+    (void)fclose(file);
+    return G3_OK;
 }
 
 g3_status g3_setup_write_json(json_t *root, const char *path, g3_error *error) {

@@ -77,6 +77,11 @@ g3_status g3_setup_close(g3_setup *setup, g3_error *error);
 /* Prints "gemma3 COMMAND: text" on stderr; returns G3_EXIT_FAILED. */
 int g3_setup_failed(const char *command, const g3_error *error);
 
+/* Whether g3_setup_write_json will find a file that it may write: asked before a long
+ * run, so that its figures are not lost. Makes the file where there is none. path may be
+ * NULL. Errors: IO. */
+g3_status g3_setup_check_json(const char *path, g3_error *error);
+
 /* Writes and releases a JSON object; path "-" is standard output. root NULL counts
  * as out of memory. Errors: IO, HOST_MEMORY. */
 g3_status g3_setup_write_json(json_t *root, const char *path, g3_error *error);

@@ -123,9 +123,3 @@ void g3_cache_commit(g3_cache *cache, size_t first, size_t n, const void *pendin
             memcpy(ring + (first + i) % cache->slots * pair, fresh + i * pair, pair);
     }
 }
-
-uint64_t g3_cache_read_bytes(const g3_cache *cache, uint32_t length) {
-    const uint64_t local = length < cache->slots ? length : cache->slots;
-    return (uint64_t)cache->token_bytes * length +
-           2 * (uint64_t)cache->row_bytes * local * cache->local_layers;
-}

@@ -56,7 +56,4 @@ g3_kv_view g3_cache_view(const g3_cache *cache, uint32_t layer, size_t first, si
 /* The chunk is part of the conversation from here on. */
 void g3_cache_commit(g3_cache *cache, size_t first, size_t n, const void *pending);
 
-/* What a decode step at `length` reads of the cache, in bytes. */
-uint64_t g3_cache_read_bytes(const g3_cache *cache, uint32_t length);
-
 #endif

@@ -37,8 +37,10 @@ typedef struct g3_memory {
     vrp_driver *driver;
     vrp_pool *pool;
     vrp_stream stream;
-    uint64_t retries;            /* requests that went through after a trim */
-    uint64_t failures;           /* and those that did not */
+    /* Requests that went through after a trim, and steps of a prompt that were refused
+     * and tried again as smaller ones. */
+    uint64_t retries;
+    uint64_t failures;           /* requests that were refused, also of steps tried again */
     g3_memory_observer observer; /* NULL: none; set by whoever wants to know */
     void *observer_user;
 } g3_memory;

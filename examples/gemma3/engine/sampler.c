@@ -87,8 +87,11 @@ g3_status g3_sample(g3_sampler *sampler, const float *logits, size_t count, g3_c
         return g3_fail(error, G3_INVALID, "sampling from an empty vocabulary");
     if (sampler->temperature <= 0 || sampler->top_k == 1) {
         const size_t best = g3_argmax(logits, count);
-        if (isnan(logits[best]))
+        /* Ids that must not be chosen have -infinity: one that wins has no rival. */
+        if (isnan(logits[best]) || logits[best] == -INFINITY)
             return g3_fail(error, G3_INVALID, "the logits are not numbers");
+        if (logits[best] == INFINITY)
+            return g3_fail(error, G3_INVALID, "a logit is infinite");
         *out_id = (int32_t)best;
         return G3_OK;
     }

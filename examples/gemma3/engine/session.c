@@ -92,13 +92,7 @@ uint32_t g3_session_length(const g3_session *session) { return (uint32_t)session
 
 uint32_t g3_session_context(const g3_session *session) { return session->options.context; }
 
-vrp_scope g3_session_scope(const g3_session *session) { return session->scope; }
-
 const int32_t *g3_session_ids(const g3_session *session) { return session->ids.ids; }
-
-uint64_t g3_session_read_bytes(const g3_session *session) {
-    return g3_cache_read_bytes(&session->cache, session->cached);
-}
 
 /* ---- Cutting back -------------------------------------------------------------- */
 
@@ -111,13 +105,20 @@ static void cut_cache(g3_session *session, uint32_t length) {
     session->cached = wrapped ? 0 : length;
 }
 
+static void shrink_cache(g3_session *session, uint32_t positions) {
+    if (session->ids.count == 0)
+        g3_cache_drop(&session->cache);
+    else
+        g3_cache_shrink(&session->cache, positions);
+}
+
 /* Back to a conversation of so many positions and pictures; what the cache grew by for
  * more goes back too, so that a shorter message finds room. */
 static void restore(g3_session *session, size_t ids, size_t pictures) {
     forget_pictures(session, pictures);
     session->ids.count = ids;
     cut_cache(session, (uint32_t)ids);
-    g3_cache_shrink(&session->cache, (uint32_t)ids);
+    shrink_cache(session, (uint32_t)ids);
 }
 
 static bool inside_picture(const g3_session *session, uint32_t position) {
@@ -129,42 +130,16 @@ static bool inside_picture(const g3_session *session, uint32_t position) {
     return false;
 }
 
-g3_status g3_session_drop(g3_session *session, uint32_t begin, uint32_t end, g3_error *error) {
-    if (begin > end || end > session->ids.count)
-        return g3_fail(error, G3_INVALID, "positions %u to %u of a conversation of %zu", begin, end,
-                       session->ids.count);
-    if (inside_picture(session, begin) || inside_picture(session, end))
-        return g3_fail(error, G3_INVALID, "positions %u to %u would cut a picture", begin, end);
-    size_t kept = 0;
-    for (size_t i = 0; i < session->picture_count; i++) {
-        g3_picture picture = session->pictures[i];
-        if (picture.begin >= begin && picture.begin < end) {
-            free(picture.rgb);
-            free(picture.pixels);
-            continue;
-        }
-        if (picture.begin >= end)
-            picture.begin -= end - begin;
-        session->pictures[kept++] = picture;
-    }
-    session->picture_count = kept;
-    if (end > begin)
-        memmove(session->ids.ids + begin, session->ids.ids + end,
-                (session->ids.count - end) * sizeof *session->ids.ids);
-    session->ids.count -= end - begin;
-    cut_cache(session, begin < end ? begin : session->cached);
-    return g3_session_shrink(session, error);
-}
-
-g3_status g3_session_truncate(g3_session *session, uint32_t length, g3_error *error) {
-    if (length >= session->ids.count)
-        return G3_OK;
-    return g3_session_drop(session, length, (uint32_t)session->ids.count, error);
-}
-
-g3_status g3_session_shrink(g3_session *session, g3_error *error) {
-    (void)error;
-    g3_cache_shrink(&session->cache, session->cached);
+/* An id that has a row of its own in the embedding, and is not the placeholder of a
+ * picture that nobody gave. */
+static g3_status check_id(const g3_session *session, int32_t id, size_t at, g3_error *error) {
+    const g3_config *config = &session->model->config;
+    if (id == config->tokens.image && config->vision.present)
+        return g3_fail(error, G3_INVALID,
+                       "position %zu of the prompt is a picture's, but no picture is there", at);
+    if (id < 0 || (uint32_t)id >= config->text.vocab)
+        return g3_fail(error, G3_INVALID, "id %d at position %zu: the vocabulary has %u", id, at,
+                       config->text.vocab);
     return G3_OK;
 }
 
@@ -175,6 +150,67 @@ static g3_status check_room(const g3_session *session, uint64_t positions, g3_er
                    "the conversation would have %llu positions, the context has %u",
                    (unsigned long long)positions, session->options.context);
 }
+
+static g3_status check_replace(const g3_session *session, uint32_t begin, uint32_t end,
+                               const int32_t *ids, size_t count, g3_error *error) {
+    if (begin > end || end > session->ids.count)
+        return g3_fail(error, G3_INVALID, "positions %u to %u of a conversation of %zu", begin, end,
+                       session->ids.count);
+    if (inside_picture(session, begin) || inside_picture(session, end))
+        return g3_fail(error, G3_INVALID, "positions %u to %u would cut a picture", begin, end);
+    g3_status status =
+        check_room(session, (uint64_t)session->ids.count - (end - begin) + count, error);
+    for (size_t i = 0; i < count && status == G3_OK; i++)
+        status = check_id(session, ids[i], i, error);
+    return status;
+}
+
+/* The pictures of [begin, end) are gone, those behind move to where `count` positions
+ * more would be. */
+static void move_pictures(g3_session *session, uint32_t begin, uint32_t end, uint32_t count) {
+    size_t kept = 0;
+    for (size_t i = 0; i < session->picture_count; i++) {
+        g3_picture picture = session->pictures[i];
+        if (picture.begin >= begin && picture.begin < end) {
+            free(picture.rgb);
+            free(picture.pixels);
+            continue;
+        }
+        if (picture.begin >= end)
+            picture.begin = picture.begin - end + begin + count;
+        session->pictures[kept++] = picture;
+    }
+    session->picture_count = kept;
+}
+
+g3_status g3_session_replace(g3_session *session, uint32_t begin, uint32_t end, const int32_t *ids,
+                             size_t count, g3_error *error) {
+    g3_status status = check_replace(session, begin, end, ids, count, error);
+    const size_t old = session->ids.count, behind = old - end;
+    while (status == G3_OK && session->ids.count < begin + count + behind)
+        status = g3_ids_append(&session->ids, 0, error);
+    if (status != G3_OK) {
+        session->ids.count = old;
+        return status;
+    }
+    if (begin == end && count == 0)
+        return G3_OK;
+    move_pictures(session, begin, end, (uint32_t)count);
+    memmove(session->ids.ids + begin + count, session->ids.ids + end,
+            behind * sizeof *session->ids.ids);
+    if (count > 0)
+        memcpy(session->ids.ids + begin, ids, count * sizeof *ids);
+    session->ids.count = begin + count + behind;
+    cut_cache(session, begin);
+    g3_session_shrink(session);
+    return G3_OK;
+}
+
+g3_status g3_session_drop(g3_session *session, uint32_t begin, uint32_t end, g3_error *error) {
+    return g3_session_replace(session, begin, end, NULL, 0, error);
+}
+
+void g3_session_shrink(g3_session *session) { shrink_cache(session, session->cached); }
 
 g3_status g3_session_reserve(g3_session *session, uint32_t positions, g3_error *error) {
     g3_status status = check_room(session, positions, error);
@@ -202,23 +238,16 @@ static g3_status check_spans(const g3_session *session, const g3_prompt *prompt,
     return G3_OK;
 }
 
-/* Every id outside the pictures has a row of its own in the embedding, and is not the
- * placeholder of a picture that nobody gave. */
 static g3_status check_ids(const g3_session *session, const g3_prompt *prompt, g3_error *error) {
-    const g3_config *config = &session->model->config;
     size_t next = 0;
     for (size_t i = 0; i < prompt->ids.count; i++) {
         if (next < prompt->image_count && i == prompt->images[next].begin) {
             i += prompt->images[next++].tokens - 1;
             continue;
         }
-        const int32_t id = prompt->ids.ids[i];
-        if (id == config->tokens.image && config->vision.present)
-            return g3_fail(error, G3_INVALID,
-                           "position %zu of the prompt is a picture's, but no picture is there", i);
-        if (id < 0 || (uint32_t)id >= config->text.vocab)
-            return g3_fail(error, G3_INVALID, "id %d at position %zu: the vocabulary has %u", id, i,
-                           config->text.vocab);
+        g3_status status = check_id(session, prompt->ids.ids[i], i, error);
+        if (status != G3_OK)
+            return status;
     }
     return G3_OK;
 }
@@ -415,6 +444,8 @@ static g3_status compute(g3_session *session, wish *wanted, g3_error *error) {
         }
     }
     free_embeddings(session, SIZE_MAX);
+    if (status == G3_OK && error != NULL)
+        error->text[0] = '\0'; /* of a step that went through in smaller ones */
     return status;
 }
 

@@ -42,10 +42,8 @@ g3_status g3_session_clear(g3_session *session, g3_error *error);
 
 uint32_t g3_session_length(const g3_session *session);  /* positions in the conversation */
 uint32_t g3_session_context(const g3_session *session); /* most of them */
-vrp_scope g3_session_scope(const g3_session *session);
-/* Bytes of the cache that a decode step reads now. */
-uint64_t g3_session_read_bytes(const g3_session *session);
-/* The ids so far; image placeholders stand for pictures. */
+/* The ids so far; image placeholders stand for pictures. Until the next call that
+ * changes the conversation. */
 const int32_t *g3_session_ids(const g3_session *session);
 
 /* The session keeps a copy of every picture of the conversation on the host, resized
@@ -56,8 +54,9 @@ const int32_t *g3_session_ids(const g3_session *session);
  * shrinks. Errors: DEVICE_MEMORY, CONTEXT_FULL. */
 g3_status g3_session_reserve(g3_session *session, uint32_t positions, g3_error *error);
 
-/* Gives up what g3_session_reserve backed beyond the conversation. */
-g3_status g3_session_shrink(g3_session *session, g3_error *error);
+/* Gives up what g3_session_reserve backed beyond the conversation; all of the cache
+ * where the conversation is empty. */
+void g3_session_shrink(g3_session *session);
 
 /* Adds the prompt's tokens and pictures, in chunks, and computes the logits of the
  * last position. Pictures are encoded first, their embeddings (tag vision) freed
@@ -80,12 +79,13 @@ typedef int (*g3_logits_fn)(void *user, size_t index, const float *logits);
 g3_status g3_session_evaluate(g3_session *session, const g3_prompt *prompt, const float *pixels,
                               float *features, g3_logits_fn fn, void *user, g3_error *error);
 
-/* Cuts the conversation back to `length` positions (never inside a picture).
- * Later calls compute what the cache no longer has. */
-g3_status g3_session_truncate(g3_session *session, uint32_t length, g3_error *error);
-
-/* Drops positions [begin, end) of the conversation (neither inside a picture); the
- * rest moves up and is computed anew at the next call. */
+/* Puts `count` ids in the place of positions [begin, end) of the conversation (neither
+ * inside a picture, and no placeholders among the ids); the rest moves and is computed
+ * anew at the next call. On failure the conversation is as before. Errors: INVALID,
+ * CONTEXT_FULL, HOST_MEMORY. */
+g3_status g3_session_replace(g3_session *session, uint32_t begin, uint32_t end, const int32_t *ids,
+                             size_t count, g3_error *error);
+/* The same with nothing in the place. */
 g3_status g3_session_drop(g3_session *session, uint32_t begin, uint32_t end, g3_error *error);
 
 /* What a query at `position` may see of the positions so far, [*out_low, *out_high):

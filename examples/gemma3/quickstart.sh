@@ -3,7 +3,7 @@
 # From a fresh checkout to a conversation: installs what is missing (Debian, Ubuntu),
 # builds the release, gets Gemma-3 270M, and holds conversation.txt with it on a
 # simulated device of 1 GiB whose gap the optimizer closes after every turn. On a
-# terminal, the conversation then is yours.
+# terminal, a conversation with you follows.
 #   bash examples/gemma3/quickstart.sh [--no-setup]
 # --no-setup        installs and builds nothing; GEMMA3_BINARY names the program
 # VRAMPOOL_BUILD    build folder (build/release)

@@ -56,6 +56,18 @@ class Chat:
             path.write_text(json.dumps(tokenizer(json.loads(path.read_text()))))
         return to
 
+    def not_numbers(self, name, tensor):
+        """A copy of the checkpoint in which a tensor has no numbers."""
+        to = self.folder / name
+        shutil.copytree(self.model, to)
+        path = to / "model.safetensors"
+        data = bytearray(path.read_bytes())
+        head = 8 + struct.unpack("<Q", data[:8])[0]
+        begin, end = json.loads(data[8:head])[tensor]["data_offsets"]
+        data[head + begin:head + end] = b"\xff" * (end - begin)
+        path.write_bytes(data)
+        return to
+
     def raw(self, *words, status=0, **more):
         """Runs the program; standard output, standard error."""
         run = subprocess.run([self.program, *map(str, words)], capture_output=True, timeout=300, **more)

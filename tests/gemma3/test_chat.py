@@ -3,6 +3,7 @@
 """`gemma3 chat` as its users call it: turns, pictures, roles, ends of answers, files."""
 
 import json
+import subprocess
 
 from chat_support import Chat, main, picture
 
@@ -140,6 +141,82 @@ def shortening_drops_the_oldest_turns(chat: Chat):
                "the conversation begins anew")
 
 
+def a_shortened_conversation_never_had_what_was_dropped(chat: Chat):
+    """As long as one that began with the first turn that stays, whatever stood in front of it:
+    text or pictures, and system texts."""
+    a = picture(chat.folder / "e.png", 30, 20, 5)
+    b = picture(chat.folder / "f.png", 25, 25, 6)
+    turns = ["first message", f"/image {a} look", f"/image {b}\n/image {a} and both of them", "third question"]
+    options = ("--temp", "0", "--max-tokens", "1", "--kv", "f32")
+    for system in ((), ("--system", "Be kind."), ("--template", "dialogue")):
+        for last in range(1, len(turns)):
+            for first in range(last):
+                kept = turns[last:] + turns[:1]
+                fresh = chat.run(kept, *options, *system)["turns"]
+                alone = fresh[len(kept) - 2]["length"]
+                run = chat.run([turns[first], *kept[:-1], f"/shorten {alone}", kept[-1], f"/shorten {alone}"], *options, *system)
+                chat.equal((run["shortenings"][0]["length_after"], run["shortenings"][0]["turns_dropped"]), (alone, 1),
+                           "positions after /shorten", system, turns[first], turns[last])
+                chat.equal(run["turns"][-1]["length"], fresh[-1]["length"], "positions after another turn")
+                chat.check(run["shortenings"][1]["length_after"] <= alone, "shortened again")
+                chat.equal([t["end"] for t in run["turns"]], ["max tokens"] * len(run["turns"]), "ends")
+
+
+def a_model_that_gives_no_numbers(chat: Chat):
+    """The turns fail, a script says so with its status, and no token is in the way later."""
+    model = chat.not_numbers("nan", "language_model.model.norm.weight")
+    for options in (("--temp", "0"), WARM):
+        run = chat.run(["hello", "again"], *options, "--max-tokens", "4", model=model, status=1)
+        chat.equal([(t["end"], t["new_tokens"], t["added"]) for t in run["turns"]], [("failed", 0, True)] * 2, "turns")
+        chat.equal(["not numbers" in t["error"] for t in run["turns"]], [True] * 2, "errors", run["turns"][1]["error"])
+        chat.equal((run["totals"]["mistakes"], run["totals"]["refused"]), (2, 0), "mistakes")
+
+
+def advice_names_what_helps(chat: Chat):
+    wide = chat.variant("wide", sliding_window=4096)
+    run = chat.run(["hello", "hi"], "--device", "sim:8MiB", "--kv", "f32", "--max-tokens", "1", model=wide, status=3)
+    chat.equal([t["end"] for t in run["turns"]], ["out of memory"] * 2, "rings that do not fit")
+    chat.equal({t["memory"]["kv_bytes"] for t in run["turns"]}, {0}, "the cache of an empty conversation")
+    chat.check("No message fits" in run["err"] and "smaller --ctx" in run["err"], "the advice", run["err"])
+    chat.check("shorter message" not in run["err"], "what does not help", run["err"])
+    chat.run(["hello"], "--device", "sim:8MiB", "--kv", "f32", "--max-tokens", "1", "--ctx", "64", model=wide)
+    run = chat.run(["x" * 600], "--ctx", "512", status=3)
+    chat.check("larger --ctx" in run["err"] and "smaller --ctx" not in run["err"], "a message too long", run["err"])
+
+
+def pictures_without_a_message_are_told_of(chat: Chat):
+    a = picture(chat.folder / "g.png", 12, 12, 9)
+    run = chat.run(["hello", f"/image {a}"], "--max-tokens", "1", status=1)
+    chat.check("1 pictures waited" in run["err"], "the picture that waits", run["err"])
+    chat.run(["hello", f"/image {a}", "/clear"], "--max-tokens", "1")
+    long = "x" * 600
+    run = chat.run(["hello", f"/image {a} {long}", long, "go on"], "--ctx", "512", "--max-tokens", "1", status=3)
+    chat.equal([t["images"] for t in run["turns"]], [0, 1, 0, 0], "a refused turn's pictures do not come again")
+    chat.equal(run["err"].count("last message and its pictures are not in it"), 1, "what is said of pictures")
+    chat.equal(run["err"].count("last message is not in it"), 1, "what is said of a text")
+
+
+def files_are_opened_first(chat: Chat):
+    script = chat.folder / "one.txt"
+    script.write_text("hello\n")
+    common = ("chat", "--model", chat.model, "--script", script, "--max-tokens", "1")
+    for option in ("--stats-json", "--trace"):
+        for path, why in ((chat.folder / "no" / "x", b"No such file"), (chat.folder, b"directory")):
+            out, err = chat.raw(*common, option, path, status=1)
+            chat.check(str(path).encode() in err, "the path of", option, err)
+            if b"no trace library" not in err:
+                chat.check(why in err, "the reason of", option, err)
+            chat.equal(out, b"", "what was done before")
+    old = chat.folder / "old.json"
+    old.write_text("old figures")
+    chat.raw("chat", "--model", "/nowhere", "--script", script, "--stats-json", old, status=1)
+    chat.equal(old.read_text(), "old figures", "a file that was there, after a chat that did not begin")
+    with open("/dev/full", "wb") as full:
+        run = subprocess.run([chat.program, *map(str, common)], stdout=full, stderr=subprocess.PIPE, timeout=300)
+    chat.equal(run.returncode, 1, "exit status where output has no room")
+    chat.check(b"standard output" in run.stderr, "what is said then", run.stderr)
+
+
 def files_are_written_once(chat: Chat):
     path = chat.folder / "talk.txt"
     run = chat.run(["hello", f"/save {path}", f"/save {path}"], "--max-tokens", "3", status=1)
@@ -182,5 +259,8 @@ def what_is_asked_is_printed(chat: Chat):
 
 
 main([command_lines, typed_control_tokens_are_text, any_known_token_ends_an_answer, pictures_and_their_places_agree,
-      pictures_stay_whole_in_small_chunks, roles_keep_their_order, shortening_drops_the_oldest_turns, files_are_written_once,
+      pictures_stay_whole_in_small_chunks, roles_keep_their_order, shortening_drops_the_oldest_turns,
+      a_shortened_conversation_never_had_what_was_dropped, a_model_that_gives_no_numbers, advice_names_what_helps,
+      pictures_without_a_message_are_told_of,
+      files_are_opened_first, files_are_written_once,
       lines_that_cannot_be_done_are_named, what_is_asked_is_printed])

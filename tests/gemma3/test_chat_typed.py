@@ -13,7 +13,7 @@ import subprocess
 import termios
 import time
 
-from chat_support import Chat, main
+from chat_support import Chat, main, picture
 
 PATIENCE = 120
 
@@ -115,6 +115,26 @@ def idle_work_is_done_at_the_prompt(chat: Chat):
     chat.equal(terminal.finish()["optimizer"]["idle_calls"], 0, "idle calls where it is off")
 
 
+def idle_work_waits_while_a_picture_is_attached(chat: Chat):
+    """What is idle then is what the picture takes."""
+    one = picture(chat.folder / "typed.png", 30, 30, 4)
+
+    def calls(*lines):
+        terminal = Terminal(chat, "--model", chat.model, "--max-tokens", "5", "--optimizer", "threshold=1GiB,interval=1,idle=on")
+        terminal.hear(rb"> ", "the first prompt")
+        time.sleep(1.0)  # until nothing is left to give back
+        for line in lines:
+            terminal.type(line + "\n")
+            terminal.hear(rb"> ", "the prompt after " + line)
+            time.sleep(0.4)
+        terminal.type("/clear\n/quit\n")
+        return terminal.finish()["optimizer"]["idle_calls"]
+
+    alone = calls()
+    chat.equal(calls(f"/image {one}", f"/image {one}"), alone, "idle calls with a picture that waits")
+    chat.check(calls("/stats") > alone, "idle calls without one")
+
+
 def a_script_can_be_stopped(chat: Chat):
     """Ctrl-C stops the answer, and the script goes on."""
     script = chat.folder / "endless.txt"
@@ -133,4 +153,5 @@ def a_script_can_be_stopped(chat: Chat):
     chat.equal(json.loads(figures.read_text())["turns"][0]["end"], "interrupted", "the end")
 
 
-main([an_answer_can_be_stopped, idle_work_is_done_at_the_prompt, a_script_can_be_stopped])
+main([an_answer_can_be_stopped, idle_work_is_done_at_the_prompt, idle_work_waits_while_a_picture_is_attached,
+      a_script_can_be_stopped])

@@ -95,7 +95,7 @@ static void chunks_do_not_change_a_bit(void **state) {
 /* ---- Failures in the middle --------------------------------------------------------- */
 
 /* With a budget of activations that grows in small steps, a turn fails at every
- * request it makes; each time the conversation is as before, and in the end the
+ * request for them; each time the conversation is as before, and in the end the
  * logits are those of a turn that never failed. */
 static void a_turn_that_finds_no_memory_leaves_the_conversation(void **state) {
     (void)state;
@@ -187,6 +187,53 @@ static void a_refused_turn_gives_its_cache_back(void **state) {
     g3_session_destroy(session);
     g3_prompt_free(&prompt);
     g3_prompt_free(&large);
+    unload(&l);
+}
+
+/* Backing ahead takes what the device has free; where that is not enough it disturbs
+ * nothing and counts as nothing. */
+static void backing_ahead_trims_nothing(void **state) {
+    (void)state;
+    loaded l;
+    load(&l, "tiny-mm", "sim:32MiB", G3_FAULT_NONE);
+    g3_prompt prompt;
+    random_prompt(&l, 1, 1000, &prompt);
+    g3_session *session = open_session(&l, 4096, 1000);
+    assert_ok(g3_session_prefill(session, &prompt, NULL, NULL, error));
+    assert_ok(g3_session_reserve(session, 2000, error));
+    assert_int_equal(kv_now(&l) >= 2000 * 512, 1);
+    g3_session_shrink(session);
+    /* Another pool takes the rest of the device; what the turn needed stays idle in ours. */
+    vrp_pool *other = NULL;
+    const vrp_pool_config config = {.struct_size = sizeof config};
+    assert_int_equal(vrp_pool_create(l.memory.driver, &config, &other), VRP_OK);
+    vrp_devptr rest = 0;
+    vrp_stats before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+    uint64_t free_bytes = 0, total = 0;
+    assert_int_equal(vrp_pool_device_memory_get(l.memory.pool, &free_bytes, &total), VRP_OK);
+    assert_true(free_bytes >= 2 * VRPT_MIB);
+    const vrp_alloc_info info = {.struct_size = sizeof info,
+                                 .bytes = free_bytes,
+                                 .stream = l.memory.stream,
+                                 .tag = VRP_TAG_OTHER};
+    assert_int_equal(vrp_alloc_ex(other, &info, &rest), VRP_OK);
+    assert_int_equal(vrp_pool_stats_get(l.memory.pool, &before), VRP_OK);
+    const uint64_t kv = kv_now(&l), retries = l.memory.retries, failures = l.memory.failures;
+    g3_error why = {{0}};
+    assert_int_equal(g3_session_reserve(session, 4096, &why), G3_DEVICE_MEMORY);
+    assert_true(why.text[0] != '\0');
+    assert_int_equal(vrp_pool_stats_get(l.memory.pool, &after), VRP_OK);
+    assert_int_equal(after.trims, before.trims);
+    assert_int_equal(after.trimmed_bytes, before.trimmed_bytes);
+    assert_int_equal(after.reserved_bytes.current, before.reserved_bytes.current);
+    assert_int_equal(l.memory.retries, retries);
+    assert_int_equal(l.memory.failures, failures);
+    assert_int_equal(kv_now(&l), kv);
+    assert_true(g3_session_has_room(session));
+    assert_int_equal(kv_now(&l), kv);
+    assert_int_equal(vrp_pool_destroy(other, VRP_DESTROY_FORCE), VRP_OK);
+    g3_session_destroy(session);
+    g3_prompt_free(&prompt);
     unload(&l);
 }
 
@@ -428,6 +475,7 @@ int main(void) {
         cmocka_unit_test(chunks_do_not_change_a_bit),
         cmocka_unit_test(a_turn_that_finds_no_memory_leaves_the_conversation),
         cmocka_unit_test(a_refused_turn_gives_its_cache_back),
+        cmocka_unit_test(backing_ahead_trims_nothing),
         cmocka_unit_test(smaller_chunks_are_tried),
         cmocka_unit_test(a_stop_between_chunks_leaves_the_conversation),
         cmocka_unit_test(nothing_stays_behind),

@@ -19,9 +19,10 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 PROGRAM, PROJECT = sys.argv[1], pathlib.Path(sys.argv[2])
-GOLDEN = {name: PROJECT / "tests/golden" / name for name in ("tiny-mm", "tiny-text")}
+GOLDEN = {name: PROJECT / "tests/golden" / name for name in ("tiny-mm", "tiny-text", "tiny-window")}
 DIR = pathlib.Path(tempfile.mkdtemp(prefix="gemma3-verify-"))
 # Threads that wait by spinning make small steps slow where other tests run beside this one.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
@@ -337,6 +338,19 @@ def test_perplexity(folder):
     call(1, "perplexity", "--model", folder, DIR / "absent", says="absent")
 
 
+def test_bandwidth():
+    """What decoding reads does not come faster than the bandwidth that is called its limit."""
+    model = pathlib.Path(os.environ.get("VRAMPOOL_GEMMA3_270M") or
+                         pathlib.Path.home() / ".cache/vrampool/gemma-3-270m-q4_k_m.gguf")
+    out = DIR / "bandwidth.json"
+    if not model.exists():
+        return
+    call(0, "bench", "--model", model, "--prompt", "8", "--decode", "16", "--repeat", "3", "--json", out)
+    got = json.loads(out.read_text())
+    if got["environment"]["build"] == "optimised" and not 0 < got["fraction_of_read_bandwidth"] <= 1.05:
+        bad(f"decoding reads {got['fraction_of_read_bandwidth']} of the bandwidth {got['read_bytes_s']}")
+
+
 def test_bench():
     out = DIR / "bench.json"
     config = json.loads((GOLDEN["tiny-text"] / "config.json").read_text())
@@ -368,6 +382,12 @@ def test_bench():
     pool = got["pool"]
     if not pool["reserved_bytes"] >= pool["allocated_bytes"] >= pool["weights_bytes"] > 0.9 * size:
         bad(f"pool: {pool}")
+    for path in (DIR / "no" / "file", DIR):
+        begun = time.monotonic()
+        call(1, "bench", "--model", GOLDEN["tiny-text"], "--prompt", "2000", "--repeat", "100", "--json", path,
+             says="cannot be written")
+        if time.monotonic() - begun > 60:
+            bad("bench measures before it knows where its figures go")
     call(1, "bench", "--model", GOLDEN["tiny-text"], "--prompt", "5000", says="4096")
     call(1, "bench", "--model", DIR / "absent", says="absent")
     call(1, "bench", "--model", GOLDEN["tiny-text"], "--device", "sim:64KiB")
@@ -401,6 +421,7 @@ def main():
         folder = text_model()
         test_tokenizer(folder)
         test_perplexity(folder)
+        test_bandwidth()
         test_bench()
         test_usage()
     finally:

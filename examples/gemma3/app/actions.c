@@ -9,8 +9,6 @@
 
 #include "chat.h"
 
-static double mib(uint64_t bytes) { return (double)bytes / 1048576.0; }
-
 void g3_chat_mistake(g3_chat *chat, const char *format, ...) {
     va_list list;
     va_start(list, format);
@@ -131,8 +129,8 @@ void g3_chat_clear(g3_chat *chat) {
     clear.weights_bytes = report.weights_bytes;
     remember_clear(chat, &clear);
     say(chat, "[cleared: reserved %.1f MiB, was %.1f; weights %.1f MiB]\n",
-        mib(clear.reserved_after_bytes), mib(clear.reserved_before_bytes),
-        mib(clear.weights_bytes));
+        g3_mib(clear.reserved_after_bytes), g3_mib(clear.reserved_before_bytes),
+        g3_mib(clear.weights_bytes));
 }
 
 void g3_chat_empty(g3_chat *chat) {
@@ -142,7 +140,7 @@ void g3_chat_empty(g3_chat *chat) {
         return;
     }
     say(chat, "[gave back %.1f MiB; reserved %.1f MiB, %.1f MiB free but pinned]\n",
-        mib(result.released_bytes), mib(result.reserved_bytes), mib(result.pinned_bytes));
+        g3_mib(result.released_bytes), g3_mib(result.reserved_bytes), g3_mib(result.pinned_bytes));
 }
 
 /* ---- Shortening --------------------------------------------------------------------- */
@@ -193,20 +191,21 @@ static g3_status choose_first(const g3_chat *chat, uint64_t most, plan *p, g3_er
 static g3_status put_first(g3_chat *chat, const plan *p, g3_error *error) {
     const g3_turn *first = &chat->turns[p->first];
     const int32_t *old = g3_session_ids(chat->session);
-    const g3_ids *new = &p->prompt.ids;
+    const g3_ids *wanted = &p->prompt.ids;
     const uint32_t most = first->prompt_end - first->prompt_begin;
     uint32_t tail = 0;
-    while (tail < most &&
-           tail < new->count &&old[first->prompt_end - 1 - tail] == new->ids[new->count - 1 - tail])
+    while (tail < most && tail < wanted->count &&
+           old[first->prompt_end - 1 - tail] == wanted->ids[wanted->count - 1 - tail])
         tail++;
     const uint32_t old_end = first->prompt_end - tail;
-    const uint32_t new_end = (uint32_t) new->count - tail;
+    const uint32_t new_end = (uint32_t)wanted->count - tail;
     uint32_t head = 0;
     /* Pictures look alike as ids, so none of them counts as the same. */
-    while (head < old_end && head < new_end && old[head] == new->ids[head] &&
+    while (head < old_end && head < new_end && old[head] == wanted->ids[head] &&
            old[head] != chat->format.image)
         head++;
-    return g3_session_replace(chat->session, head, old_end, new->ids + head, new_end - head, error);
+    return g3_session_replace(chat->session, head, old_end, wanted->ids + head, new_end - head,
+                              error);
 }
 
 /* Takes out what lies in front of the plan's first turn. */

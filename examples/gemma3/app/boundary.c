@@ -7,8 +7,6 @@
 
 #include "chat.h"
 
-static double mib(uint64_t bytes) { return (double)bytes / 1048576.0; }
-
 static bool idle_wanted(const g3_chat *chat) {
     return chat->optimizer != NULL &&
            (chat->options.optimizer.config.options & VRP_OPTIMIZER_IDLE) != 0;
@@ -52,24 +50,24 @@ static int reason_text(const vrp_optimizer_report *r, char *text, size_t room) {
         return snprintf(text, room, "not due");
     case VRP_REASON_BELOW_THRESHOLD:
         return snprintf(text, room, "gap %.1f MiB is not above %.1f MiB: left as it is",
-                        mib(r->gap_bytes), mib(r->threshold_bytes));
+                        g3_mib(r->gap_bytes), g3_mib(r->threshold_bytes));
     case VRP_REASON_ABOVE_THRESHOLD:
-        return snprintf(text, room, "gap %.1f MiB is above %.1f MiB", mib(r->gap_bytes),
-                        mib(r->threshold_bytes));
+        return snprintf(text, room, "gap %.1f MiB is above %.1f MiB", g3_mib(r->gap_bytes),
+                        g3_mib(r->threshold_bytes));
     case VRP_REASON_IDLE:
-        return snprintf(text, room, "the user types, gap %.1f MiB", mib(r->gap_bytes));
+        return snprintf(text, room, "the user types, gap %.1f MiB", g3_mib(r->gap_bytes));
     case VRP_REASON_PRESSURE:
-        return snprintf(text, room,
-                        "the device has %.1f MiB free, gap %.1f MiB is above the lowered %.1f MiB",
-                        mib(r->device_free_bytes), mib(r->gap_bytes), mib(r->threshold_bytes));
+        return snprintf(
+            text, room, "the device has %.1f MiB free, gap %.1f MiB is above the lowered %.1f MiB",
+            g3_mib(r->device_free_bytes), g3_mib(r->gap_bytes), g3_mib(r->threshold_bytes));
     case VRP_REASON_KEPT:
         return snprintf(text, room, "gap %.1f MiB is what turns need again: kept",
-                        mib(r->gap_bytes));
+                        g3_mib(r->gap_bytes));
     case VRP_REASON_NOT_REARMED:
         return snprintf(text, room, "gap %.1f MiB, but it acted a short while ago",
-                        mib(r->gap_bytes));
+                        g3_mib(r->gap_bytes));
     case VRP_REASON_NOTHING_IDLE:
-        return snprintf(text, room, "gap %.1f MiB, none of it idle", mib(r->gap_bytes));
+        return snprintf(text, room, "gap %.1f MiB, none of it idle", g3_mib(r->gap_bytes));
     default:
         return snprintf(text, room, "%s", vrp_optimizer_reason_text(r->reason));
     }
@@ -85,6 +83,6 @@ void g3_decision_text(const g3_decision *decision, char *text, size_t text_bytes
     if (!r->acted || used < 0 || (size_t)used >= text_bytes)
         return;
     (void)snprintf(text + used, text_bytes - (size_t)used,
-                   ": gave back %.1f MiB in %.2f ms, gap now %.1f MiB", mib(r->released_bytes),
-                   (double)r->cost_ns * 1e-6, mib(r->gap_after_bytes));
+                   ": gave back %.1f MiB in %.2f ms, gap now %.1f MiB", g3_mib(r->released_bytes),
+                   (double)r->cost_ns * 1e-6, g3_mib(r->gap_after_bytes));
 }

@@ -178,6 +178,9 @@ int g3_cmd_chat(int argc, char **argv) {
         }
         g3_interrupt_catch();
         talk(&chat);
+        if (chat.picture_count > 0)
+            g3_chat_mistake(&chat, "%zu pictures waited for a message that did not come",
+                            chat.picture_count);
     }
     const int status = g3_chat_close(&chat);
     return attached ? status : G3_EXIT_FAILED;

@@ -183,6 +183,12 @@ bool g3_chat_idle(void *user);
 /* "looked: gap 41.2 MiB is above 32.0 MiB; gave back 40.0 MiB in 0.31 ms". */
 void g3_decision_text(const g3_decision *decision, char *text, size_t text_bytes);
 
+/* Figures for people. */
+static inline double g3_mib(uint64_t bytes) { return (double)bytes / 1048576.0; }
+static inline double g3_per_second(size_t tokens, double seconds) {
+    return seconds > 0.0 ? (double)tokens / seconds : 0.0;
+}
+
 /* ---- report.c -------------------------------------------------------------------- */
 
 void g3_report_layers(const g3_memory_report *report);

@@ -197,7 +197,7 @@ static void close_memory(g3_chat *chat, ending *end) {
         end->optimizer_known = vrp_optimizer_stats_get(chat->optimizer, &end->optimizer) == VRP_OK;
         vrp_optimizer_destroy(chat->optimizer);
     }
-    if (g3_recorder_close(chat->recorder, NULL, &error) != G3_OK)
+    if (g3_recorder_close(chat->recorder, &error) != G3_OK)
         complain(end, "--trace: ", &error);
     if (!chat->memory_open)
         return;

@@ -43,12 +43,12 @@ static g3_parsed check(const g3_chat_options *options) {
     return G3_PARSED_BAD;
 }
 
-g3_parsed g3_chat_options_parse(int argc, char **argv, g3_chat_options *out_options) {
-    g3_chat_options *o = out_options;
-    defaults(o);
 #define ROW(flag, what, where, word, text) \
     .name = flag, .kind = what, .out = where, .value = word, .help = text
-    const g3_option table[] = {
+
+/* Model, device, and what the chat begins with. */
+static size_t put_first_rows(g3_chat_options *o, g3_option *out_rows) {
+    const g3_option rows[] = {
         {ROW("--model", G3_OPTION_TEXT, &o->model, "FILE|DIR",
              "a GGUF file, or a Hugging Face folder"),
          .required = true},
@@ -82,6 +82,14 @@ g3_parsed g3_chat_options_parse(int argc, char **argv, g3_chat_options *out_opti
          .choices = g3_precision_choices},
         {ROW("--threads", G3_OPTION_COUNT, &o->threads, "N", "threads that compute (all CPUs)"),
          .low = 1, .high = 1024},
+    };
+    memcpy(out_rows, rows, sizeof rows);
+    return sizeof rows / sizeof *rows;
+}
+
+/* Answers, the optimizer, and what is shown. */
+static size_t put_other_rows(g3_chat_options *o, g3_option *out_rows) {
+    const g3_option rows[] = {
         {ROW("--max-tokens", G3_OPTION_COUNT, &o->max_tokens, "N", "longest answer (512)"),
          .low = 1, .high = G3_MAX_CONTEXT},
         {ROW("--temp", G3_OPTION_REAL, &o->temperature, "T",
@@ -101,14 +109,23 @@ g3_parsed g3_chat_options_parse(int argc, char **argv, g3_chat_options *out_opti
         {ROW("--stats-json", G3_OPTION_TEXT, &o->stats_json, "FILE",
              "the figures of the run, written at its end; -: standard output")},
         {ROW("--trace", G3_OPTION_TEXT, &o->trace, "FILE",
-             "every pool call of the run, for vrampool-bench replay")},
+             "every allocation and free of the run, for vrampool-bench replay")},
         {ROW("--quiet", G3_OPTION_FLAG, &o->quiet, NULL, "answers and errors only")},
     };
+    memcpy(out_rows, rows, sizeof rows);
+    return sizeof rows / sizeof *rows;
+}
 #undef ROW
+
+g3_parsed g3_chat_options_parse(int argc, char **argv, g3_chat_options *out_options) {
+    g3_option table[32];
+    defaults(out_options);
+    size_t count = put_first_rows(out_options, table);
+    count += put_other_rows(out_options, table + count);
     const g3_parsed parsed = g3_options_parse(
         "chat",
         "Talks with a Gemma-3 model whose memory comes from a pool, and shows where it is.\n"
         "/help in the chat lists what can be typed besides messages.",
-        table, sizeof table / sizeof *table, argc, argv);
-    return parsed == G3_PARSED_OK ? check(o) : parsed;
+        table, count, argc, argv);
+    return parsed == G3_PARSED_OK ? check(out_options) : parsed;
 }

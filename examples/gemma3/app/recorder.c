@@ -30,7 +30,6 @@ struct g3_recorder {
     vrp_trace_writer *writer;
     vrp_trace_event events[BATCH];
     size_t event_count;
-    uint64_t total;
     uint64_t next_id;
     struct timespec began;
     piece *pieces; /* a chat has some hundred; the latest is the likeliest to go */
@@ -58,7 +57,6 @@ static void put(g3_recorder *recorder, vrp_trace_event event) {
     if (recorder->event_count == BATCH)
         flush(recorder);
     recorder->events[recorder->event_count++] = event;
-    recorder->total++;
 }
 
 static void begin_piece(g3_recorder *recorder, const g3_memory_event *event, uint64_t bytes) {
@@ -157,7 +155,7 @@ void g3_recorder_mark(g3_recorder *recorder, vrp_trace_marker marker) {
         put(recorder, (vrp_trace_event){.kind = VRP_TRACE_MARKER, .marker = (uint8_t)marker});
 }
 
-g3_status g3_recorder_close(g3_recorder *recorder, uint64_t *out_events, g3_error *error) {
+g3_status g3_recorder_close(g3_recorder *recorder, g3_error *error) {
     if (recorder == NULL)
         return G3_OK;
     recorder->memory->observer = NULL;
@@ -167,8 +165,6 @@ g3_status g3_recorder_close(g3_recorder *recorder, uint64_t *out_events, g3_erro
     g3_status result = recorder->status;
     if (status != VRP_OK && result == G3_OK)
         result = G3_IO;
-    if (out_events != NULL)
-        *out_events = recorder->total;
     free(recorder->pieces);
     free(recorder);
     if (result != G3_OK)
@@ -191,9 +187,8 @@ void g3_recorder_mark(g3_recorder *recorder, vrp_trace_marker marker) {
     (void)marker;
 }
 
-g3_status g3_recorder_close(g3_recorder *recorder, uint64_t *out_events, g3_error *error) {
+g3_status g3_recorder_close(g3_recorder *recorder, g3_error *error) {
     (void)recorder;
-    (void)out_events;
     (void)error;
     return G3_OK;
 }

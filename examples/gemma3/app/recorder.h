@@ -22,6 +22,6 @@ g3_status g3_recorder_open(const char *path, g3_memory *memory, g3_recorder **ou
 void g3_recorder_mark(g3_recorder *recorder, vrp_trace_marker marker);
 /* Ends the file. NULL is allowed. Errors: IO, and what went wrong while recording;
  * the file then is not whole. */
-g3_status g3_recorder_close(g3_recorder *recorder, uint64_t *out_events, g3_error *error);
+g3_status g3_recorder_close(g3_recorder *recorder, g3_error *error);
 
 #endif

@@ -6,20 +6,15 @@
 
 #include "chat.h"
 
-static double mib(uint64_t bytes) { return (double)bytes / 1048576.0; }
-
 void g3_report_layers(const g3_memory_report *r) {
     (void)printf("  weights %.1f   inference cache %.1f   temporary %.1f   MiB\n",
-                 mib(r->weights_bytes), mib(r->kv_bytes), mib(r->temporary_bytes));
-    (void)printf("  allocated %.1f   reserved %.1f   gap %.1f MiB", mib(r->allocated_bytes),
-                 mib(r->reserved_bytes), mib(r->gap_bytes));
+                 g3_mib(r->weights_bytes), g3_mib(r->kv_bytes), g3_mib(r->temporary_bytes));
+    (void)printf("  allocated %.1f   reserved %.1f   gap %.1f MiB", g3_mib(r->allocated_bytes),
+                 g3_mib(r->reserved_bytes), g3_mib(r->gap_bytes));
     (void)printf(" (idle %.1f, pinned %.1f, cached %.1f, pending %.1f, slack %.1f)\n",
-                 mib(r->gap.idle_bytes), mib(r->gap.pinned_bytes), mib(r->gap.cached_bytes),
-                 mib(r->gap.pending_bytes), mib(r->gap.slack_bytes));
-}
-
-static double per_second(size_t tokens, double seconds) {
-    return seconds > 0.0 ? (double)tokens / seconds : 0.0;
+                 g3_mib(r->gap.idle_bytes), g3_mib(r->gap.pinned_bytes),
+                 g3_mib(r->gap.cached_bytes), g3_mib(r->gap.pending_bytes),
+                 g3_mib(r->gap.slack_bytes));
 }
 
 static void print_decision(const char *what, const g3_decision *decision) {
@@ -31,8 +26,8 @@ static void print_decision(const char *what, const g3_decision *decision) {
 void g3_report_turn(const g3_chat *chat, const g3_turn *turn) {
     (void)printf(
         "-- turn %" PRIu64 ": %zu tokens in (%.0f/s), %zu out (%.1f/s), %u of %u positions",
-        turn->index, turn->prompt_tokens, per_second(turn->prompt_tokens, turn->prompt_seconds),
-        turn->new_tokens, per_second(turn->new_tokens, turn->answer_seconds), turn->length,
+        turn->index, turn->prompt_tokens, g3_per_second(turn->prompt_tokens, turn->prompt_seconds),
+        turn->new_tokens, g3_per_second(turn->new_tokens, turn->answer_seconds), turn->length,
         g3_session_context(chat->session));
     if (turn->images > 0)
         (void)printf(", %zu images", turn->images);
@@ -40,8 +35,8 @@ void g3_report_turn(const g3_chat *chat, const g3_turn *turn) {
     g3_report_layers(&turn->memory);
     (void)printf("  in the turn: activations to %.1f MiB, vision to %.1f MiB, %" PRIu64
                  " trims, %" PRIu64 " retries\n",
-                 mib(turn->peak_activation_bytes), mib(turn->peak_vision_bytes), turn->trims_inside,
-                 turn->retries);
+                 g3_mib(turn->peak_activation_bytes), g3_mib(turn->peak_vision_bytes),
+                 turn->trims_inside, turn->retries);
     if (chat->optimizer == NULL) {
         (void)printf("  optimizer: off\n");
         return;
@@ -64,7 +59,7 @@ static void print_totals(g3_chat *chat) {
         return;
     (void)printf("  optimizer: %" PRIu64 " steps, %" PRIu64 " looks, %" PRIu64
                  " trims, %.1f MiB given back, %.2f ms\n",
-                 stats.steps, stats.looks, stats.acts, mib(stats.released_bytes),
+                 stats.steps, stats.looks, stats.acts, g3_mib(stats.released_bytes),
                  (double)stats.cost_ns * 1e-6);
     if (chat->turn_count > 0 && chat->turns[chat->turn_count - 1].step.called)
         print_decision("its last step", &chat->turns[chat->turn_count - 1].step);
@@ -79,11 +74,11 @@ void g3_report_now(g3_chat *chat) {
     }
     (void)printf("-- after %zu turns: %u of %u positions; device %.1f of %.1f MiB free\n",
                  chat->turn_count, g3_session_length(chat->session),
-                 g3_session_context(chat->session), mib(r.device_free_bytes),
-                 mib(r.device_total_bytes));
+                 g3_session_context(chat->session), g3_mib(r.device_free_bytes),
+                 g3_mib(r.device_total_bytes));
     g3_report_layers(&r);
     (void)printf("  temporary: activations %.1f, vision %.1f, workspace %.1f, other %.1f MiB\n",
-                 mib(r.activation_bytes), mib(r.vision_bytes), mib(r.workspace_bytes),
-                 mib(r.other_bytes));
+                 g3_mib(r.activation_bytes), g3_mib(r.vision_bytes), g3_mib(r.workspace_bytes),
+                 g3_mib(r.other_bytes));
     print_totals(chat);
 }

@@ -39,10 +39,6 @@ static json_t *decision_json(const g3_decision *decision) {
                      "kept_bytes", NUMBER(r->keep_bytes), "cost_ns", NUMBER(r->cost_ns));
 }
 
-static double per_second(size_t tokens, double seconds) {
-    return seconds > 0.0 ? (double)tokens / seconds : 0.0;
-}
-
 json_t *g3_stats_turn(const g3_turn *turn) {
     json_t *root = json_pack(
         "{s:I,s:I,s:b,s:b,s:s,s:i,s:s,s:I,s:I,s:I,s:f,s:f,s:f,s:f,s:I}", "turn",
@@ -51,8 +47,8 @@ json_t *g3_stats_turn(const g3_turn *turn) {
         "error", turn->error.text, "images", NUMBER(turn->images), "prompt_tokens",
         NUMBER(turn->prompt_tokens), "new_tokens", NUMBER(turn->new_tokens), "prompt_seconds",
         turn->prompt_seconds, "answer_seconds", turn->answer_seconds, "prompt_tokens_per_second",
-        per_second(turn->prompt_tokens, turn->prompt_seconds), "tokens_per_second",
-        per_second(turn->new_tokens, turn->answer_seconds), "length", NUMBER(turn->length));
+        g3_per_second(turn->prompt_tokens, turn->prompt_seconds), "tokens_per_second",
+        g3_per_second(turn->new_tokens, turn->answer_seconds), "length", NUMBER(turn->length));
     json_t *inside = json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "trims", NUMBER(turn->trims_inside),
                                "released_bytes", NUMBER(turn->released_inside_bytes), "retries",
                                NUMBER(turn->retries), "peak_activation_bytes",

@@ -255,10 +255,8 @@ static g3_turn *new_turn(g3_chat *chat, const char *text, size_t count) {
 static const char *advice_for_empty(g3_chat *chat, const g3_turn *turn) {
     if (turn->end == G3_END_CONTEXT)
         return "Go on with a shorter message, or begin again with a larger --ctx.";
-    /* What any message needs: if that does not fit, a shorter one does not either. */
-    const g3_status status = g3_session_reserve(chat->session, 1, NULL);
-    g3_session_shrink(chat->session);
-    if (status != G3_OK)
+    /* If that does not fit, a shorter message does not either. */
+    if (!g3_session_has_room(chat->session))
         return "No message fits beside the weights. Begin again with a smaller --ctx or a larger "
                "device.";
     return "Go on with a shorter message, or begin again with a smaller --ctx or --chunk, or a "
@@ -275,6 +273,7 @@ static void tell_failure(g3_chat *chat, const g3_turn *turn) {
     chat->refused++;
     if (turn->end == G3_END_MEMORY)
         g3_report_layers(&turn->memory);
+    (void)fflush(stdout);
     if (turn->length == 0) {
         (void)fprintf(stderr, "The conversation is still empty. %s\n",
                       advice_for_empty(chat, turn));
@@ -284,7 +283,9 @@ static void tell_failure(g3_chat *chat, const g3_turn *turn) {
                   "The conversation is whole with %u positions%s. Go on with a shorter message, "
                   "/shorten the conversation, or /clear it.\n",
                   turn->length,
-                  turn->added ? "; the answer stops here" : "; the last message is not in it");
+                  turn->added        ? "; the answer stops here"
+                  : turn->images > 0 ? "; the last message and its pictures are not in it"
+                                     : "; the last message is not in it");
 }
 
 static void tell(g3_chat *chat, const g3_turn *turn) {
@@ -293,7 +294,10 @@ static void tell(g3_chat *chat, const g3_turn *turn) {
     else if (chat->options.quiet)
         return;
     else if (turn->end == G3_END_INTERRUPTED)
-        (void)printf("[stopped%s]\n", turn->added ? "" : ": the message was not added");
+        (void)printf("[stopped%s]\n", turn->added        ? ""
+                                      : turn->images > 0 ? ": the message and its pictures were "
+                                                           "not added"
+                                                         : ": the message was not added");
     else if (turn->end == G3_END_MAX_TOKENS)
         (void)printf("[cut after %zu tokens]\n", turn->new_tokens);
 }

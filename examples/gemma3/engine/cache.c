@@ -44,6 +44,12 @@ g3_status g3_cache_ensure(g3_cache *cache, uint32_t positions, g3_error *error) 
     return status == G3_OK ? G3_OK : g3_fail_in(error, status, "cache of the global layers");
 }
 
+uint64_t g3_cache_growth(const g3_cache *cache, uint32_t positions) {
+    const uint64_t needed = (uint64_t)cache->token_bytes * positions;
+    const uint64_t size = cache->global == NULL ? 0 : vrp_growable_size(cache->global);
+    return needed > size ? needed - size : 0;
+}
+
 void g3_cache_shrink(g3_cache *cache, uint32_t positions) {
     const uint64_t needed = (uint64_t)cache->token_bytes * positions;
     g3_error ignored;

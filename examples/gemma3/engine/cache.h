@@ -39,6 +39,8 @@ void g3_cache_init(g3_cache *cache, const g3_model *model, vrp_scope scope, uint
 /* Makes room for positions below `positions`, all or nothing of the growable
  * buffer; never shrinks. Errors: DEVICE_MEMORY. */
 g3_status g3_cache_ensure(g3_cache *cache, uint32_t positions, g3_error *error);
+/* Bytes that the global buffer would grow by for that. */
+uint64_t g3_cache_growth(const g3_cache *cache, uint32_t positions);
 /* Gives up the global buffer's end beyond `positions`; failure is harmless. */
 void g3_cache_shrink(g3_cache *cache, uint32_t positions);
 

@@ -67,7 +67,7 @@ g3_status g3_memory_close(g3_memory *memory, uint64_t *out_left, g3_error *error
 /* What stood in the way of a request, in one line. */
 static g3_status fail_for_memory(g3_memory *memory, size_t bytes, vrp_status status,
                                  g3_error *error) {
-    memory->failures++;
+    memory->failures += !memory->tentative;
     if (status != VRP_OUT_OF_DEVICE_MEMORY)
         return fail_with(status, "device memory", error);
     const double mib = 1048576.0;
@@ -90,7 +90,7 @@ static g3_status fail_for_memory(g3_memory *memory, size_t bytes, vrp_status sta
 }
 
 static bool worth_a_retry(g3_memory *memory, vrp_status status) {
-    return status == VRP_OUT_OF_DEVICE_MEMORY &&
+    return status == VRP_OUT_OF_DEVICE_MEMORY && !memory->tentative &&
            vrp_trim(memory->pool, 0, VRP_TRIM_WAIT, NULL) == VRP_OK;
 }
 

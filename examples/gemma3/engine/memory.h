@@ -40,7 +40,10 @@ typedef struct g3_memory {
     /* Requests that went through after a trim, and steps of a prompt that were refused
      * and tried again as smaller ones. */
     uint64_t retries;
-    uint64_t failures;           /* requests that were refused, also of steps tried again */
+    uint64_t failures; /* requests that were refused, also of steps tried again */
+    /* Requests are tried once, and a refusal is not counted: for memory that nobody needs
+     * yet. */
+    bool tentative;
     g3_memory_observer observer; /* NULL: none; set by whoever wants to know */
     void *observer_user;
 } g3_memory;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Loading: every tensor goes from the mapped file into a block of its own, in
- * slices, so that no second copy of it ever exists. */
+ * slices, so that no second copy of it is on the device at any time (the one matrix that
+ * has to be turned is turned on the host). */
 #include "model.h"
 
 #include <math.h>

@@ -7,23 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "forward.h"
+#include "session_internal.h"
 #include "vision.h"
 
 #define DEFAULT_CONTEXT 8192u
 #define DEFAULT_CHUNK 512u
-#define SMALLEST_CHUNK 16u /* no further halving for want of memory */
-
-struct g3_session {
-    g3_model *model;
-    g3_session_options options;
-    vrp_scope scope;
-    g3_cache cache;
-    g3_ids ids;
-    uint32_t cached;
-    g3_picture *pictures;
-    size_t picture_count, picture_capacity;
-};
+#define SPARE_BYTES (UINT64_C(2) << 20) /* what a buffer may take beyond what it grows by */
+#define SMALLEST_CHUNK 16u              /* no further halving for want of memory */
 
 /* ---- Life -------------------------------------------------------------------- */
 
@@ -96,20 +86,11 @@ const int32_t *g3_session_ids(const g3_session *session) { return session->ids.i
 
 /* ---- Cutting back -------------------------------------------------------------- */
 
-/* The cache keeps no position at or beyond `length`. A ring that has wrapped no longer
- * holds what the positions before would have to see: then all is made anew. */
-static void cut_cache(g3_session *session, uint32_t length) {
-    if (session->cached <= length)
-        return;
-    const bool wrapped = session->cache.local_layers > 0 && session->cached > session->cache.slots;
-    session->cached = wrapped ? 0 : length;
-}
-
-static void shrink_cache(g3_session *session, uint32_t positions) {
+void g3_session_shrink(g3_session *session) {
     if (session->ids.count == 0)
         g3_cache_drop(&session->cache);
     else
-        g3_cache_shrink(&session->cache, positions);
+        g3_cache_shrink(&session->cache, (uint32_t)session->ids.count);
 }
 
 /* Back to a conversation of so many positions and pictures; what the cache grew by for
@@ -117,104 +98,38 @@ static void shrink_cache(g3_session *session, uint32_t positions) {
 static void restore(g3_session *session, size_t ids, size_t pictures) {
     forget_pictures(session, pictures);
     session->ids.count = ids;
-    cut_cache(session, (uint32_t)ids);
-    shrink_cache(session, (uint32_t)ids);
+    g3_session_cut_cache(session, (uint32_t)ids);
+    g3_session_shrink(session);
 }
 
-static bool inside_picture(const g3_session *session, uint32_t position) {
-    for (size_t i = 0; i < session->picture_count; i++) {
-        const g3_picture *picture = &session->pictures[i];
-        if (position > picture->begin && position < picture->begin + picture->tokens)
-            return true;
-    }
-    return false;
-}
-
-/* An id that has a row of its own in the embedding, and is not the placeholder of a
- * picture that nobody gave. */
-static g3_status check_id(const g3_session *session, int32_t id, size_t at, g3_error *error) {
-    const g3_config *config = &session->model->config;
-    if (id == config->tokens.image && config->vision.present)
-        return g3_fail(error, G3_INVALID,
-                       "position %zu of the prompt is a picture's, but no picture is there", at);
-    if (id < 0 || (uint32_t)id >= config->text.vocab)
-        return g3_fail(error, G3_INVALID, "id %d at position %zu: the vocabulary has %u", id, at,
-                       config->text.vocab);
-    return G3_OK;
-}
-
-static g3_status check_room(const g3_session *session, uint64_t positions, g3_error *error) {
-    if (positions <= session->options.context)
-        return G3_OK;
-    return g3_fail(error, G3_CONTEXT_FULL,
-                   "the conversation would have %llu positions, the context has %u",
-                   (unsigned long long)positions, session->options.context);
-}
-
-static g3_status check_replace(const g3_session *session, uint32_t begin, uint32_t end,
-                               const int32_t *ids, size_t count, g3_error *error) {
-    if (begin > end || end > session->ids.count)
-        return g3_fail(error, G3_INVALID, "positions %u to %u of a conversation of %zu", begin, end,
-                       session->ids.count);
-    if (inside_picture(session, begin) || inside_picture(session, end))
-        return g3_fail(error, G3_INVALID, "positions %u to %u would cut a picture", begin, end);
-    g3_status status =
-        check_room(session, (uint64_t)session->ids.count - (end - begin) + count, error);
-    for (size_t i = 0; i < count && status == G3_OK; i++)
-        status = check_id(session, ids[i], i, error);
+static g3_status ensure_tentatively(g3_session *session, uint32_t positions, g3_error *error) {
+    g3_memory *memory = session->model->memory;
+    memory->tentative = true;
+    const g3_status status = g3_cache_ensure(&session->cache, positions, error);
+    memory->tentative = false;
     return status;
 }
 
-/* The pictures of [begin, end) are gone, those behind move to where `count` positions
- * more would be. */
-static void move_pictures(g3_session *session, uint32_t begin, uint32_t end, uint32_t count) {
-    size_t kept = 0;
-    for (size_t i = 0; i < session->picture_count; i++) {
-        g3_picture picture = session->pictures[i];
-        if (picture.begin >= begin && picture.begin < end) {
-            free(picture.rgb);
-            free(picture.pixels);
-            continue;
-        }
-        if (picture.begin >= end)
-            picture.begin = picture.begin - end + begin + count;
-        session->pictures[kept++] = picture;
-    }
-    session->picture_count = kept;
-}
-
-g3_status g3_session_replace(g3_session *session, uint32_t begin, uint32_t end, const int32_t *ids,
-                             size_t count, g3_error *error) {
-    g3_status status = check_replace(session, begin, end, ids, count, error);
-    const size_t old = session->ids.count, behind = old - end;
-    while (status == G3_OK && session->ids.count < begin + count + behind)
-        status = g3_ids_append(&session->ids, 0, error);
-    if (status != G3_OK) {
-        session->ids.count = old;
-        return status;
-    }
-    if (begin == end && count == 0)
-        return G3_OK;
-    move_pictures(session, begin, end, (uint32_t)count);
-    memmove(session->ids.ids + begin + count, session->ids.ids + end,
-            behind * sizeof *session->ids.ids);
-    if (count > 0)
-        memcpy(session->ids.ids + begin, ids, count * sizeof *ids);
-    session->ids.count = begin + count + behind;
-    cut_cache(session, begin);
-    g3_session_shrink(session);
-    return G3_OK;
-}
-
-g3_status g3_session_drop(g3_session *session, uint32_t begin, uint32_t end, g3_error *error) {
-    return g3_session_replace(session, begin, end, NULL, 0, error);
-}
-
-void g3_session_shrink(g3_session *session) { shrink_cache(session, session->cached); }
-
 g3_status g3_session_reserve(g3_session *session, uint32_t positions, g3_error *error) {
-    g3_status status = check_room(session, positions, error);
-    return status == G3_OK ? g3_cache_ensure(&session->cache, positions, error) : status;
+    g3_memory *memory = session->model->memory;
+    g3_status status = g3_session_check_room(session, positions, error);
+    uint64_t free_bytes = 0, total = 0;
+    if (status != G3_OK)
+        return status;
+    /* What the device has free is taken; nothing idle is given up for it. */
+    if (vrp_pool_device_memory_get(memory->pool, &free_bytes, &total) != VRP_OK ||
+        free_bytes < g3_cache_growth(&session->cache, positions) + SPARE_BYTES)
+        return g3_fail(error, G3_DEVICE_MEMORY, "no free device memory for %u positions",
+                       positions);
+    return ensure_tentatively(session, positions, error);
+}
+
+bool g3_session_has_room(g3_session *session) {
+    const uint32_t length = (uint32_t)session->ids.count;
+    const bool has =
+        length < session->options.context && ensure_tentatively(session, length + 1, NULL) == G3_OK;
+    g3_session_shrink(session);
+    return has;
 }
 
 /* ---- Taking a prompt in ---------------------------------------------------------- */
@@ -245,7 +160,7 @@ static g3_status check_ids(const g3_session *session, const g3_prompt *prompt, g
             i += prompt->images[next++].tokens - 1;
             continue;
         }
-        g3_status status = check_id(session, prompt->ids.ids[i], i, error);
+        g3_status status = g3_session_check_id(session, prompt->ids.ids[i], i, error);
         if (status != G3_OK)
             return status;
     }
@@ -311,7 +226,8 @@ static g3_status take(g3_session *session, const g3_prompt *prompt, const g3_ima
                       const float *pixels, g3_error *error) {
     if (prompt->ids.count == 0)
         return g3_fail(error, G3_INVALID, "an empty prompt");
-    g3_status status = check_room(session, (uint64_t)session->ids.count + prompt->ids.count, error);
+    g3_status status =
+        g3_session_check_room(session, (uint64_t)session->ids.count + prompt->ids.count, error);
     if (status == G3_OK)
         status = check_spans(session, prompt, error);
     if (status == G3_OK)

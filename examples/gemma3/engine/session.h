@@ -50,9 +50,13 @@ const int32_t *g3_session_ids(const g3_session *session);
  * to what the vision tower takes, for a cache that has to be made anew. */
 
 /* Backs the cache for `positions` in all, so that what follows up to there needs no
- * memory for it: called before a turn with the prompt and the longest answer. Never
- * shrinks. Errors: DEVICE_MEMORY, CONTEXT_FULL. */
+ * memory for it: called before an answer. Only from what the device has free: nothing
+ * is trimmed, and a refusal (DEVICE_MEMORY) is not counted as one. Never shrinks.
+ * Errors: DEVICE_MEMORY, CONTEXT_FULL. */
 g3_status g3_session_reserve(g3_session *session, uint32_t positions, g3_error *error);
+
+/* Whether there is memory for the cache of one more position: tried, then given back. */
+bool g3_session_has_room(g3_session *session);
 
 /* Gives up what g3_session_reserve backed beyond the conversation; all of the cache
  * where the conversation is empty. */

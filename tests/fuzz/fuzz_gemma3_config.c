@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (size_t i = 0; i < 3 && size > 0 && at <= end; i++) {
         const uint8_t *zero = at < end ? memchr(at, 0, (size_t)(end - at)) : NULL;
         const uint8_t *stop = zero == NULL ? end : zero;
-        (void)g3_json_parse((const char *)at, (size_t)(stop - at), &parts[i], &error);
+        (void)g3_json_parse((const char *)at, (size_t)(stop - at), 0, 0, &parts[i], &error);
         at = stop + 1;
     }
     static g3_hf_config read;

@@ -279,7 +279,11 @@ static void ids_that_end_answers(void **state) {
     assert_int_equal(read.config.tokens.stop_count, 1);
     assert_int_equal(read.config.tokens.stop[0], 7);
     assert_int_equal(read.config.tokens.pad, G3_NO_ID);
-    t_hf_fails(SMALL(",\"eos_token_id\":-1"), G3_INVALID, "eos_token_id", NULL);
+    read = t_hf_ok(SMALL(",\"eos_token_id\":-1,\"pad_token_id\":-1"), NULL); /* none, too */
+    assert_int_equal(read.config.tokens.stop_count, 1);
+    assert_int_equal(read.config.tokens.stop[0], 1);
+    assert_int_equal(read.config.tokens.pad, G3_NO_ID);
+    t_hf_fails(SMALL(",\"eos_token_id\":-2"), G3_INVALID, "eos_token_id", NULL);
     t_hf_fails(SMALL(",\"eos_token_id\":4294967295"), G3_INVALID, "eos_token_id", NULL);
     t_hf_fails(SMALL(",\"eos_token_id\":[1,\"a\"]"), G3_INVALID, "eos_token_id", NULL);
     t_hf_fails(SMALL(",\"bos_token_id\":4294967295"), G3_INVALID, "bos_token_id", NULL);

@@ -68,12 +68,12 @@ static void keys_that_may_be_absent(void **state) {
     assert_int_equal(t_config_ok(&length).text.head_dim, 16); /* 64 / 4 */
     t_gguf ids = {.skip = "tokenizer.ggml.eos_token_id", .skip_too = "tokenizer.ggml.bos_token_id"};
     t_put_text_keys(&ids, &small);
-    t_u32(&ids, "tokenizer.ggml.eot_token_id", 106);
+    t_u32(&ids, "tokenizer.ggml.eot_token_id", 46);
     t_tensor(&ids, "token_embd.weight", G3_F32, 64, 50, 0, 0);
     const g3_config config = t_config_ok(&ids);
     assert_int_equal(config.tokens.bos, G3_NO_ID);
     assert_int_equal(config.tokens.stop_count, 1);
-    assert_int_equal(config.tokens.stop[0], 106);
+    assert_int_equal(config.tokens.stop[0], 46);
 }
 
 static void keys_that_must_be_there(void **state) {
@@ -133,7 +133,8 @@ static void rope_scaling(void **state) {
         t_gguf g = text_file(&small, NULL);
         t_string(&g, "gemma3.rope.scaling.type", "linear");
         t_f32(&g, "gemma3.rope.scaling.factor", nonsense[i]);
-        t_config_fails(&g, G3_INVALID, "RoPE scaling factor is", "above 0");
+        t_config_fails(&g, G3_INVALID, "key 'gemma3.rope.scaling.factor' at offset",
+                       "RoPE scaling factor is");
     }
     t_gguf yarn = text_file(&small, NULL);
     t_string(&yarn, "gemma3.rope.scaling.type", "yarn");
@@ -249,10 +250,14 @@ static void values_out_of_bounds(void **state) {
         {"gemma3.attention.sliding_window", UINT32_MAX, "sliding window"},
         {"gemma3.context_length", 0, "context length"},
         {"gemma3.context_length", UINT32_MAX, "context length"},
-        {"tokenizer.ggml.bos_token_id", UINT32_MAX, "4294967295 is no token id"},
-        {"tokenizer.ggml.eos_token_id", UINT32_MAX, "4294967295 is no token id"},
-        {"tokenizer.ggml.unknown_token_id", UINT32_MAX, "4294967295 is no token id"},
-        {"tokenizer.ggml.padding_token_id", UINT32_MAX, "4294967295 is no token id"},
+        {"tokenizer.ggml.bos_token_id", UINT32_MAX,
+         "4294967295 is outside the vocabulary of 50 rows"},
+        {"tokenizer.ggml.eos_token_id", UINT32_MAX,
+         "4294967295 is outside the vocabulary of 50 rows"},
+        {"tokenizer.ggml.unknown_token_id", UINT32_MAX,
+         "4294967295 is outside the vocabulary of 50 rows"},
+        {"tokenizer.ggml.padding_token_id", UINT32_MAX,
+         "4294967295 is outside the vocabulary of 50 rows"},
     };
     for (size_t i = 0; i < VRPT_COUNT(wrong); i++) {
         t_gguf g = text_file(&small, wrong[i].key);

@@ -158,9 +158,13 @@ static void gguf_vocabularies_that_are_none(void **state) {
 
 /* ---- tokenizer.model --------------------------------------------------------------------- */
 
+/* A space in front of every text: add_dummy_prefix. */
+static uint8_t dummy_prefix;
+
 static t_bytes model_file(uint8_t kind) {
     t_bytes bytes = {0};
     const uint8_t trainer[] = {3 << 3, kind};
+    const uint8_t normalizer[] = {1 << 3 | 2, 1, 'n', 3 << 3, dummy_prefix};
     t_put_piece(&bytes, "<unk>", 0, 2);
     t_put_piece(&bytes, "<bos>", 0, 3);
     t_put_piece(&bytes, "<t>", 0, 4);
@@ -170,7 +174,8 @@ static t_bytes model_file(uint8_t kind) {
     t_put_piece(&bytes, "<0x41>", 0, 6);
     t_put_piece(&bytes, "<start_of_turn>", -3, 1);
     t_put_part(&bytes, 2, trainer, sizeof trainer);
-    t_put_part(&bytes, 3, "anything", 8);
+    t_put_part(&bytes, 3, normalizer, sizeof normalizer);
+    t_put_part(&bytes, 4, "anything", 8);
     return bytes;
 }
 
@@ -195,6 +200,15 @@ static void model_files_give_their_pieces(void **state) {
     t_free(&file);
 }
 
+/* A vocabulary that is taken, however odd, encodes into itself. */
+static void expect_ids_inside(const g3_tokenizer *t) {
+    g3_ids ids = t_encode_bytes(t, "aaa<t> A<bos>", 13, true);
+    assert_true(ids.count > 0);
+    for (size_t i = 0; i < ids.count; i++)
+        assert_true(ids.ids[i] >= 0 && (size_t)ids.ids[i] < g3_tokenizer_size(t));
+    g3_ids_free(&ids);
+}
+
 static void model_files_that_are_refused(void **state) {
     (void)state;
     t_bytes file = model_file(1);
@@ -213,7 +227,7 @@ static void model_files_that_are_refused(void **state) {
         g3_tokenizer_close(t);
         t = NULL;
     }
-    assert_int_equal(good, 9);
+    assert_int_equal(good, 10);
     vrpt_rng rng = {5};
     for (int i = 0; i < 2000; i++) {
         t_bytes wrong = {0};
@@ -222,7 +236,7 @@ static void model_files_that_are_refused(void **state) {
             wrong.data[vrpt_rng_below(&rng, wrong.count)] ^=
                 (uint8_t)(1u << vrpt_rng_below(&rng, 8));
         if (read_model(&wrong, wrong.count, &t, &error) == G3_OK)
-            t_round_trip(t, "a", 0);
+            expect_ids_inside(t);
         g3_tokenizer_close(t);
         t = NULL;
         t_free(&wrong);

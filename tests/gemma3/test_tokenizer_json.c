@@ -251,7 +251,7 @@ static void json_added_tokens(void **state) {
 
 static void json_files_that_are_refused(void **state) {
     (void)state;
-    expect_json("", G3_INVALID, "line");
+    expect_json("", G3_INVALID, "empty");
     expect_json("{", G3_INVALID, "line");
     expect_json("[]", G3_INVALID, "object");
     expect_json("{}", G3_UNSUPPORTED, "model.type");

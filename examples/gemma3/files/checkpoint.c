@@ -94,13 +94,17 @@ static g3_status from_safetensors(const g3_folder_entry *entry, g3_tensor *out, 
         break;
     case G3_ST_I32:
     case G3_ST_I64:
+    case G3_ST_OTHER:
     default:
-        return g3_fail(error, G3_INVALID, "%.200s: tensor '%.120s' holds integers", entry->path,
-                       tensor->name);
+        return g3_fail(error, G3_UNSUPPORTED,
+                       "%.200s: tensor '%.120s' at offset %" PRIu64
+                       " has type %s; F32, F16 or BF16 is needed",
+                       entry->path, tensor->name, tensor->offset, tensor->dtype);
     }
     if (tensor->dim_count > G3_MAX_DIMS)
-        return g3_fail(error, G3_INVALID, "%.200s: tensor '%.120s' has %" PRIu32 " dimensions",
-                       entry->path, tensor->name, tensor->dim_count);
+        return g3_fail(error, G3_INVALID,
+                       "%.200s: tensor '%.120s' at offset %" PRIu64 " has %" PRIu32 " dimensions",
+                       entry->path, tensor->name, tensor->offset, tensor->dim_count);
     for (uint32_t i = 0; i < tensor->dim_count; i++)
         out->dims[i] = tensor->shape[tensor->dim_count - 1 - i];
     return G3_OK;
@@ -174,6 +178,11 @@ static g3_status validate(const g3_wanted *wanted, const g3_tensor *tensor, g3_e
                        " has shape %s, %s is expected (row length first)",
                        tensor->path, tensor->name, tensor->offset, found, expected);
     }
+    if (g3_type_info_get(tensor->type) == NULL)
+        return g3_fail(
+            error, G3_UNSUPPORTED,
+            "%.160s: tensor '%.96s' at offset %" PRIu64 " has type %s, which is not read",
+            tensor->path, tensor->name, tensor->offset, g3_type_layout(tensor->type)->name);
     if (wanted->dense && tensor->type != G3_F32 && tensor->type != G3_F16 &&
         tensor->type != G3_BF16)
         return g3_fail(
@@ -257,6 +266,21 @@ static g3_status open_ggufs(g3_checkpoint *checkpoint, const char *mmproj, g3_er
     return collect(checkpoint, g3_gguf_find(checkpoint->gguf, "output.weight") != NULL, error);
 }
 
+/* The rows of the table win over a size that nobody named, and over the other one of the
+ * two sizes that published models have with and without padding: text parts of larger models
+ * come with the whole config.json. */
+static void settle_rows(const g3_folder *folder, const char *prefix, bool named,
+                        uint32_t *io_rows) {
+    enum { PLAIN_ROWS = 262144, PADDED_ROWS = 262208 };
+    const g3_folder_entry *entry = g3_folder_find(folder, prefix, "embed_tokens.weight");
+    const uint64_t rows =
+        entry == NULL || entry->tensor->dim_count != 2 ? 0 : entry->tensor->shape[0];
+    const bool published = (*io_rows == PLAIN_ROWS || *io_rows == PADDED_ROWS) &&
+                           (rows == PLAIN_ROWS || rows == PADDED_ROWS);
+    if (rows > 0 && rows <= G3_MAX_VOCAB && (published || !named))
+        *io_rows = (uint32_t)rows;
+}
+
 static g3_status open_folder(g3_checkpoint *checkpoint, const char *mmproj, g3_error *error) {
     if (mmproj != NULL)
         return g3_fail(error, G3_INVALID,
@@ -272,6 +296,8 @@ static g3_status open_folder(g3_checkpoint *checkpoint, const char *mmproj, g3_e
     if (status != G3_OK)
         return status;
     find_prefixes(checkpoint);
+    settle_rows(&checkpoint->folder, checkpoint->prefixes[G3_PART_TEXT], read.rows_named,
+                &checkpoint->config.text.vocab);
     /* Text parts of larger models are published with the whole config.json. */
     if (checkpoint->config.vision.present && !has_vision_tensors(&checkpoint->folder))
         checkpoint->config.vision = (g3_vision_config){.present = false};

@@ -22,8 +22,7 @@ typedef struct reader {
 
 static void fail(reader *r, g3_status status, const char *key, const char *what) {
     if (r->status == G3_OK)
-        r->status = g3_fail_in(r->error, g3_fail(r->error, status, "key '%s': %s", key, what),
-                               r->gguf->name);
+        r->status = g3_gguf_key_fail(r->gguf, key, status, r->error, what);
 }
 
 /* false: absent, the value is left alone. */
@@ -162,35 +161,45 @@ static void read_vocab(reader *r, g3_text_config *text) {
         text->vocab = embedding->dims[1] <= UINT32_MAX ? (uint32_t)embedding->dims[1] : 0;
 }
 
-static int32_t get_id(reader *r, const char *key) {
+/* rows: of the embedding; without any the bounds fail later. */
+static int32_t get_id(reader *r, const char *key, uint32_t rows) {
     uint32_t id = 0;
     if (!get_u32(r, key, &id))
         return G3_NO_ID;
-    if (id > INT32_MAX) {
-        char what[64];
-        (void)snprintf(what, sizeof what, "%" PRIu32 " is no token id", id);
+    if (id > INT32_MAX || (rows > 0 && id >= rows)) {
+        char what[96];
+        (void)snprintf(what, sizeof what,
+                       "%" PRIu32 " is outside the vocabulary of %" PRIu32 " rows", id, rows);
         fail(r, G3_INVALID, key, what);
         return G3_NO_ID;
     }
     return (int32_t)id;
 }
 
-static void read_tokens(reader *r, g3_token_config *tokens) {
+static void read_tokens(reader *r, uint32_t rows, g3_token_config *tokens) {
     *tokens = (g3_token_config){
-        .bos = get_id(r, "tokenizer.ggml.bos_token_id"),
-        .pad = get_id(r, "tokenizer.ggml.padding_token_id"),
-        .unknown = get_id(r, "tokenizer.ggml.unknown_token_id"),
+        .bos = get_id(r, "tokenizer.ggml.bos_token_id", rows),
+        .pad = get_id(r, "tokenizer.ggml.padding_token_id", rows),
+        .unknown = get_id(r, "tokenizer.ggml.unknown_token_id", rows),
         .image_begin = G3_NO_ID,
         .image_end = G3_NO_ID,
         .image = G3_NO_ID,
     };
     const int32_t ends[] = {
-        get_id(r, "tokenizer.ggml.eos_token_id"),
-        get_id(r, "tokenizer.ggml.eot_token_id"),
+        get_id(r, "tokenizer.ggml.eos_token_id", rows),
+        get_id(r, "tokenizer.ggml.eot_token_id", rows),
     };
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
         if (ends[i] != G3_NO_ID)
             (void)g3_config_add_stop(tokens, ends[i]);
+}
+
+/* The bounds, with the key and offset of what is outside of them. */
+static g3_status check(const g3_gguf *gguf, const g3_config *config, g3_error *error) {
+    g3_config_fault fault = {0};
+    g3_error found = {{0}};
+    g3_status status = g3_config_check(config, &fault, &found);
+    return status == G3_OK ? G3_OK : g3_gguf_key_fail(gguf, fault.gguf, status, error, found.text);
 }
 
 g3_status g3_config_from_gguf(const g3_gguf *gguf, g3_config *out_config, g3_error *error) {
@@ -213,14 +222,13 @@ g3_status g3_config_from_gguf(const g3_gguf *gguf, g3_config *out_config, g3_err
     (void)get_f64(&r, "gemma3.attention.layer_norm_rms_epsilon", &eps);
     text->norm_eps = (float)eps;
     read_vocab(&r, text);
-    read_tokens(&r, &out_config->tokens);
+    read_tokens(&r, text->vocab, &out_config->tokens);
     g3_text name = {0};
     if (get_text(&r, "general.name", &name))
         g3_config_name(out_config, name.bytes, name.count);
     if (r.status != G3_OK)
         return r.status;
-    g3_status status = g3_config_check(out_config, error);
-    return status == G3_OK ? G3_OK : g3_fail_in(error, status, gguf->name);
+    return check(gguf, out_config, error);
 }
 
 /* ---- Vision -------------------------------------------------------------------- */
@@ -290,6 +298,5 @@ g3_status g3_config_from_mmproj(const g3_gguf *gguf, g3_config *config, g3_error
     if (r.status != G3_OK)
         return r.status;
     vision->tokens = side * side;
-    g3_status status = g3_config_check(config, error);
-    return status == G3_OK ? G3_OK : g3_fail_in(error, status, gguf->name);
+    return check(gguf, config, error);
 }

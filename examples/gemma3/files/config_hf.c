@@ -7,6 +7,7 @@
 #include "json.h"
 #include "map.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,12 +39,10 @@ static double rope_factor(const g3_fields *rope) {
 }
 
 static void read_rope(const g3_fields *fields, g3_text_config *text) {
-    const g3_fields both = g3_fields_object(fields, "rope_parameters", "rope_parameters.");
-    const g3_fields global =
-        g3_fields_object(&both, "full_attention", "rope_parameters.full_attention.");
-    const g3_fields local =
-        g3_fields_object(&both, "sliding_attention", "rope_parameters.sliding_attention.");
-    const g3_fields scaling = g3_fields_object(fields, "rope_scaling", "rope_scaling.");
+    const g3_fields both = g3_fields_object(fields, "rope_parameters");
+    const g3_fields global = g3_fields_object(&both, "full_attention");
+    const g3_fields local = g3_fields_object(&both, "sliding_attention");
+    const g3_fields scaling = g3_fields_object(fields, "rope_scaling");
     if (both.object != NULL && json_object_size(both.object) != 0 && global.object == NULL &&
         local.object == NULL)
         g3_fields_fail(fields, G3_INVALID, "rope_parameters",
@@ -173,46 +172,85 @@ static void read_vision(const g3_fields *top, const g3_fields *fields,
 
 /* ---- Tokens -------------------------------------------------------------------- */
 
-static void add_stop(const g3_fields *fields, const json_t *value, g3_token_config *tokens) {
+/* Ids of the published models. A folder may name them although its vocabulary is too
+ * small for them, because writers fill in what the classes start with. */
+enum {
+    PAD = 0,
+    EOS = 1,
+    BOS = 2,
+    TURN_END = 106,
+    IMAGE_BEGIN = 255999,
+    IMAGE_END = 256000,
+    IMAGE = 262144
+};
+
+/* An id that is neither a row nor one of the published models' in this place. */
+static void check_id(const g3_fields *fields, const char *key, int32_t id, int32_t usual,
+                     uint32_t rows) {
+    char what[96];
+    if (id == G3_NO_ID || (uint32_t)id < rows || id == usual)
+        return;
+    (void)snprintf(what, sizeof what, "%" PRId32 " is outside the vocabulary of %" PRIu32 " rows",
+                   id, rows);
+    g3_fields_fail(fields, G3_INVALID, key, what);
+}
+
+static void add_stop(const g3_fields *fields, const json_t *value, uint32_t rows,
+                     g3_token_config *tokens) {
     int32_t id = G3_NO_ID;
+    if (json_is_integer(value) && json_integer_value(value) == G3_NO_ID)
+        return;
     if (!g3_json_id(value, &id))
         g3_fields_fail(fields, G3_INVALID, "eos_token_id", "token ids are needed");
     else if (!g3_config_add_stop(tokens, id))
         g3_fields_fail(fields, G3_UNSUPPORTED, "eos_token_id", "more than 8 different ids");
+    check_id(fields, "eos_token_id", id, id == TURN_END ? TURN_END : EOS, rows);
 }
 
 /* One id or a list of them. */
-static void add_stops(const g3_fields *fields, g3_token_config *tokens) {
+static void add_stops(const g3_fields *fields, uint32_t rows, g3_token_config *tokens) {
     const json_t *value = g3_fields_get(fields, "eos_token_id");
     if (json_is_array(value)) {
         for (size_t i = 0; i < json_array_size(value); i++)
-            add_stop(fields, json_array_get(value, i), tokens);
+            add_stop(fields, json_array_get(value, i), rows, tokens);
     } else if (value != NULL) {
-        add_stop(fields, value, tokens);
+        add_stop(fields, value, rows, tokens);
     }
 }
 
-static int32_t image_id(const g3_fields *top, const char *key, const char *new_key,
-                        int32_t preset) {
-    return g3_fields_id(top, key, g3_fields_id(top, new_key, preset));
+static int32_t read_id(const g3_fields *fields, const char *key, int32_t preset, int32_t usual,
+                       uint32_t rows) {
+    const int32_t id = g3_fields_id(fields, key, preset);
+    if (g3_fields_get(fields, key) != NULL)
+        check_id(fields, key, id, usual, rows);
+    return id;
+}
+
+static int32_t image_id(const g3_fields *top, const char *key, const char *new_key, int32_t preset,
+                        uint32_t rows) {
+    return read_id(top, key, read_id(top, new_key, preset, preset, rows), preset, rows);
 }
 
 static void read_tokens(const g3_fields *top, const g3_fields *text, const g3_fields *generation,
-                        bool multimodal, g3_token_config *tokens) {
+                        bool multimodal, uint32_t rows, g3_token_config *tokens) {
     *tokens = (g3_token_config){
         .unknown = G3_NO_ID, .image_begin = G3_NO_ID, .image_end = G3_NO_ID, .image = G3_NO_ID};
-    tokens->bos = g3_fields_id(text, "bos_token_id", g3_fields_id(top, "bos_token_id", 2));
-    tokens->pad = g3_fields_id(text, "pad_token_id", g3_fields_id(top, "pad_token_id", 0));
-    add_stops(generation, tokens);
-    add_stops(top, tokens);
+    tokens->bos =
+        read_id(text, "bos_token_id", read_id(top, "bos_token_id", BOS, BOS, rows), BOS, rows);
+    tokens->pad =
+        read_id(text, "pad_token_id", read_id(top, "pad_token_id", PAD, PAD, rows), PAD, rows);
+    add_stops(generation, rows, tokens);
+    add_stops(top, rows, tokens);
     if (text->object != top->object)
-        add_stops(text, tokens);
+        add_stops(text, rows, tokens);
     if (tokens->stop_count == 0)
-        (void)g3_config_add_stop(tokens, 1);
+        (void)g3_config_add_stop(tokens, EOS);
     if (multimodal) {
-        tokens->image_begin = image_id(top, "boi_token_index", "boi_token_id", 255999);
-        tokens->image_end = image_id(top, "eoi_token_index", "eoi_token_id", 256000);
-        tokens->image = image_id(top, "image_token_index", "image_token_id", 262144);
+        tokens->image_begin = image_id(top, "boi_token_index", "boi_token_id", IMAGE_BEGIN, rows);
+        tokens->image_end = image_id(top, "eoi_token_index", "eoi_token_id", IMAGE_END, rows);
+        /* Only a placeholder: it needs no row. */
+        tokens->image =
+            image_id(top, "image_token_index", "image_token_id", IMAGE, G3_MAX_VOCAB + 1);
     }
 }
 
@@ -247,31 +285,53 @@ static bool is_multimodal(const g3_fields *top) {
     return multimodal;
 }
 
+/* The bounds, with the key of what is outside of them. */
+static g3_status check(const g3_fields *top, const g3_fields *text, const g3_fields *vision,
+                       const g3_fields *pixels, const g3_config *config) {
+    const g3_fields *const parts[] = {[G3_FAULT_TOP] = top,
+                                      [G3_FAULT_TEXT] = text,
+                                      [G3_FAULT_VISION] = vision,
+                                      [G3_FAULT_PIXELS] = pixels};
+    g3_config_fault fault = {0};
+    g3_status status = g3_config_check(config, &fault, top->error);
+    char where[256];
+    if (status == G3_OK)
+        return G3_OK;
+    (void)snprintf(where, sizeof where, "%s%s", parts[fault.part]->where, fault.hf);
+    return g3_fail_in(top->error, status, where);
+}
+
 g3_status g3_config_from_hf(const json_t *config, const json_t *generation,
                             const json_t *preprocessor, g3_hf_config *out_config, g3_error *error) {
     g3_status status = G3_OK;
-    const g3_fields top = {.object = config, .where = "", .status = &status, .error = error};
+    const g3_fields top = {
+        .object = config, .where = "config.json: ", .status = &status, .error = error};
     g3_fields started = top;
     started.object = generation;
-    started.where = "generation_config.json: ";
+    (void)snprintf(started.where, sizeof started.where, "generation_config.json: ");
     g3_fields pixels = top;
     pixels.object = preprocessor;
-    pixels.where = "preprocessor_config.json: ";
+    (void)snprintf(pixels.where, sizeof pixels.where, "preprocessor_config.json: ");
     *out_config = (g3_hf_config){.tied = true};
-    if (!json_is_object(config) || (generation != NULL && !json_is_object(generation)) ||
-        (preprocessor != NULL && !json_is_object(preprocessor)))
-        return g3_fail(error, G3_INVALID, "the JSON is not an object");
+    const g3_fields *files[] = {&top, &started, &pixels};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        if ((i == 0 || files[i]->object != NULL) && !json_is_object(files[i]->object))
+            return g3_fail(error, G3_INVALID, "%sthe JSON is not an object", files[i]->where);
     const bool multimodal = is_multimodal(&top);
-    const g3_fields text = multimodal ? g3_fields_object(&top, "text_config", "text_config.") : top;
-    const g3_fields vision = g3_fields_object(&top, "vision_config", "vision_config.");
+    const g3_fields text = multimodal ? g3_fields_object(&top, "text_config") : top;
+    const g3_fields vision = g3_fields_object(&top, "vision_config");
     read_text(&text, &out_config->config.text);
+    out_config->rows_named = g3_fields_get(&text, "vocab_size") != NULL;
     if (multimodal) {
         refuse(&top, "quantization_config", "quantised folders are not supported; use GGUF");
         if (vision.object != NULL)
             read_vision(&top, &vision, &pixels, &out_config->config.vision);
     }
-    read_tokens(&top, &text, &started, multimodal, &out_config->config.tokens);
+    read_tokens(&top, &text, &started, multimodal, out_config->config.text.vocab,
+                &out_config->config.tokens);
     out_config->tied = g3_fields_bool(&text, "tie_word_embeddings",
                                       g3_fields_bool(&top, "tie_word_embeddings", true));
-    return status == G3_OK ? g3_config_check(&out_config->config, error) : status;
+    if (status == G3_OK)
+        status = check(&top, &text, &vision, &pixels, &out_config->config);
+    return status;
 }

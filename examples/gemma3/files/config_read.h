@@ -13,13 +13,14 @@
 /* What a Hugging Face folder says besides the shape. */
 typedef struct g3_hf_config {
     g3_config config; /* name is empty; vision.present: there is a vision_config */
+    bool rows_named;  /* vocab_size is there */
     bool tied;        /* the output is the embedding; else lm_head.weight is needed */
 } g3_hf_config;
 
 /* From config.json and, where not NULL, generation_config.json (stop ids) and
  * preprocessor_config.json (mean and deviation of pixels). Fields that are absent
- * have the defaults of the Gemma3 classes. Checked as by g3_config_check; texts do
- * not name the file. Errors: INVALID, UNSUPPORTED. */
+ * have the defaults of the Gemma3 classes. Checked as by g3_config_check; texts
+ * begin with the name of the file and the key. Errors: INVALID, UNSUPPORTED. */
 g3_status g3_config_from_hf(const json_t *config, const json_t *generation,
                             const json_t *preprocessor, g3_hf_config *out_config, g3_error *error);
 
@@ -30,8 +31,16 @@ g3_status g3_config_from_gguf(const g3_gguf *gguf, g3_config *out_config, g3_err
  * already. Checked. */
 g3_status g3_config_from_mmproj(const g3_gguf *gguf, g3_config *config, g3_error *error);
 
-/* Bounds of config.h, and whether the fields agree. Errors: INVALID. */
-g3_status g3_config_check(const g3_config *config, g3_error *error);
+/* Which field is outside of its bounds, by its keys in both kinds of files. */
+typedef struct g3_config_fault {
+    const char *gguf; /* "gemma3.block_count" */
+    const char *hf;   /* "num_hidden_layers", below text_config or vision_config */
+    enum { G3_FAULT_TOP, G3_FAULT_TEXT, G3_FAULT_VISION, G3_FAULT_PIXELS } part;
+} g3_config_fault;
+
+/* Bounds of config.h, and whether the fields agree. The text does not name the key,
+ * out_fault does. Errors: INVALID. */
+g3_status g3_config_check(const g3_config *config, g3_config_fault *out_fault, g3_error *error);
 
 /* Adds an id that ends answers, unless it is there. false: no room. */
 bool g3_config_add_stop(g3_token_config *tokens, int32_t id);

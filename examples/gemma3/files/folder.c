@@ -34,8 +34,7 @@ static bool exists(const char *path, const char *name) {
 
 /* ---- Files --------------------------------------------------------------------- */
 
-/* The file's place among those that are open, opening it if need be. room: how
- * many there may be. */
+/* The file's place among those that are open, opening it if need be. */
 static g3_status open_file(g3_folder *folder, const char *path, const char *name, size_t *out_at,
                            g3_error *error) {
     char *joined = g3_folder_join(path, name);
@@ -132,7 +131,7 @@ g3_status g3_folder_open(const char *path, g3_folder *out_folder, g3_error *erro
     char *joined = g3_folder_join(path, index_name);
     json_t *index = NULL;
     g3_status status =
-        joined == NULL ? no_memory(error) : g3_json_load(joined, MAX_INDEX_BYTES, &index, error);
+        joined == NULL ? no_memory(error) : g3_json_load(joined, MAX_INDEX_BYTES, 0, &index, error);
     if (status == G3_OK) {
         status = open_sharded(out_folder, path, index, error);
         if (status != G3_OK)
@@ -179,8 +178,8 @@ static g3_status load(const char *path, const char *name, bool optional, json_t 
     if (optional && !exists(path, name))
         return G3_OK;
     char *joined = g3_folder_join(path, name);
-    g3_status status =
-        joined == NULL ? no_memory(error) : g3_json_load(joined, MAX_CONFIG_BYTES, out_json, error);
+    g3_status status = joined == NULL ? no_memory(error)
+                                      : g3_json_load(joined, MAX_CONFIG_BYTES, 0, out_json, error);
     free(joined);
     return status;
 }
@@ -196,10 +195,8 @@ g3_status g3_folder_config(const char *path, g3_hf_config *out_config, g3_error 
         status = load(path, "preprocessor_config.json", true, &preprocessor, error);
     if (status == G3_OK) {
         status = g3_config_from_hf(config, generation, preprocessor, out_config, error);
-        if (status != G3_OK) {
-            (void)g3_fail_in(error, status, "config.json");
+        if (status != G3_OK)
             (void)g3_fail_in(error, status, path);
-        }
     }
     json_decref(config);
     json_decref(generation);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_DEPTH = 8 }; /* of arrays in arrays */
+
 static const struct {
     const char *name;
     uint32_t bytes;
@@ -76,32 +78,57 @@ static bool bools_are_0_or_1(const uint8_t *bytes, uint64_t count) {
     return true;
 }
 
+static g3_status read_array(g3_cursor *cursor, g3_gguf_pair *pair, g3_error *error);
+
+/* Arrays in an array; nobody asks for them, so they are only stepped over. pair: a copy,
+ * for messages. */
+static g3_status read_arrays(g3_cursor *cursor, const g3_array *array, g3_gguf_pair pair,
+                             g3_error *error) {
+    if (++pair.depth > MAX_DEPTH)
+        return pair_fail(&pair, error, G3_UNSUPPORTED, "arrays in arrays, too deep");
+    for (uint64_t i = 0; i < array->count; i++) {
+        g3_status status = read_array(cursor, &pair, error);
+        if (status != G3_OK)
+            return status;
+    }
+    return G3_OK;
+}
+
+/* Elements of a fixed size. */
+static g3_status read_numbers(g3_cursor *cursor, const g3_gguf_pair *pair, uint32_t element,
+                              g3_error *error) {
+    const g3_array *array = &pair->array;
+    const uint8_t *data = NULL;
+    if (array->count > (cursor->count - cursor->at) / element ||
+        !g3_take_bytes(cursor, array->count * element, &data))
+        return pair_fail(pair, error, G3_INVALID, "the file ends in the array");
+    if (array->element_type == G3_GGUF_BOOL && !bools_are_0_or_1(data, array->count))
+        return pair_fail(pair, error, G3_INVALID, "a bool that is neither 0 nor 1");
+    return G3_OK;
+}
+
 static g3_status read_array(g3_cursor *cursor, g3_gguf_pair *pair, g3_error *error) {
     g3_array *array = &pair->array;
     if (!g3_take_u32(cursor, &array->element_type) || !g3_take_u64(cursor, &array->count))
         return pair_fail(pair, error, G3_INVALID, "the file ends in the array's header");
     if (array->element_type >= G3_GGUF_TYPES)
         return pair_fail(pair, error, G3_INVALID, "array of an unknown type");
-    if (array->element_type == G3_GGUF_ARRAY)
-        return pair_fail(pair, error, G3_UNSUPPORTED, "array of arrays");
     array->data = cursor->bytes + cursor->at;
     const uint64_t begin = cursor->at;
     const uint32_t element = g3_gguf_type_bytes(array->element_type);
-    if (element != 0) {
-        const uint8_t *data = NULL;
-        if (array->count > (cursor->count - cursor->at) / element ||
-            !g3_take_bytes(cursor, array->count * element, &data))
-            return pair_fail(pair, error, G3_INVALID, "the file ends in the array");
-        if (array->element_type == G3_GGUF_BOOL && !bools_are_0_or_1(data, array->count))
-            return pair_fail(pair, error, G3_INVALID, "a bool that is neither 0 nor 1");
+    g3_status status = G3_OK;
+    if (array->element_type == G3_GGUF_ARRAY) {
+        status = read_arrays(cursor, array, *pair, error);
+    } else if (element != 0) {
+        status = read_numbers(cursor, pair, element, error);
     } else {
         g3_text text;
-        for (uint64_t i = 0; i < array->count; i++)
+        for (uint64_t i = 0; status == G3_OK && i < array->count; i++)
             if (!g3_take_text(cursor, &text))
-                return pair_fail(pair, error, G3_INVALID, "the file ends in an array of strings");
+                status = pair_fail(pair, error, G3_INVALID, "the file ends in an array of strings");
     }
     array->bytes = cursor->at - begin;
-    return G3_OK;
+    return status;
 }
 
 static g3_status read_value(g3_cursor *cursor, g3_gguf_pair *pair, g3_error *error) {

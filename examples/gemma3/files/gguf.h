@@ -16,8 +16,8 @@
 
 typedef struct g3_gguf g3_gguf;
 
-/* Maps a file. Errors: IO, INVALID, UNSUPPORTED (version, tensor type),
- * HOST_MEMORY. */
+/* Maps a file. Tensors of types that are not read are there, with their sizes. Errors:
+ * IO, INVALID, UNSUPPORTED (version, a tensor type of unknown size), HOST_MEMORY. */
 g3_status g3_gguf_open(const char *path, g3_gguf **out_gguf, g3_error *error);
 
 /* The same over bytes that the caller keeps (tests, fuzzing); name is for
@@ -39,6 +39,10 @@ g3_status g3_gguf_f64(const g3_gguf *gguf, const char *key, double *out_value, b
                       g3_error *error);
 g3_status g3_gguf_bool(const g3_gguf *gguf, const char *key, bool *out_value, bool *out_found,
                        g3_error *error);
+
+/* A failure whose text names the file, the key and, where it is there, its offset. */
+g3_status g3_gguf_key_fail(const g3_gguf *gguf, const char *key, g3_status status, g3_error *error,
+                           const char *what);
 
 /* A string or element of an array of strings: bytes in the file, no NUL. */
 typedef struct g3_text {

@@ -44,6 +44,7 @@ typedef struct g3_gguf_pair {
     const uint8_t *value; /* a number or bool, unaligned */
     g3_text text;
     g3_array array;
+    uint32_t depth; /* of arrays around the one that is read */
 } g3_gguf_pair;
 
 struct g3_gguf {

@@ -8,24 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names of ggml types that this engine does not read, for the message. */
-static const struct {
-    uint32_t type;
-    const char *name;
-} other_types[] = {
-    {9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
-    {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"},
-    {24, "I8"},      {25, "I16"},   {26, "I32"},    {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},
-    {34, "TQ1_0"},   {35, "TQ2_0"}, {39, "MXFP4"},  {40, "NVFP4"},
-};
-
-static const char *other_type_name(uint32_t type) {
-    for (size_t i = 0; i < sizeof other_types / sizeof other_types[0]; i++)
-        if (other_types[i].type == type)
-            return other_types[i].name;
-    return "unknown";
-}
-
 /* Text for a message about a tensor; at is the offset of its entry. */
 static g3_status tensor_fail(const g3_tensor *tensor, uint64_t at, g3_error *error,
                              g3_status status, const char *what) {
@@ -36,7 +18,7 @@ static g3_status tensor_fail(const g3_tensor *tensor, uint64_t at, g3_error *err
 
 /* Bytes of the data from dims and type. A dimension of 0 is a tensor of 0 bytes. */
 static g3_status size_tensor(g3_tensor *tensor, uint64_t at, g3_error *error) {
-    const g3_type_info *type = g3_type_info_get(tensor->type);
+    const g3_type_info *type = g3_type_layout(tensor->type);
     if (tensor->dims[0] % type->block_elements != 0) {
         char what[128];
         (void)snprintf(what, sizeof what,
@@ -104,10 +86,9 @@ static g3_status read_entry(g3_gguf *gguf, g3_cursor *cursor, size_t position, g
             return tensor_fail(tensor, at, error, G3_INVALID, "the file ends in its entry");
     if (!g3_take_u32(cursor, &type) || !g3_take_u64(cursor, &tensor->offset))
         return tensor_fail(tensor, at, error, G3_INVALID, "the file ends in its entry");
-    if (g3_type_info_get(type) == NULL) {
+    if (g3_type_layout(type) == NULL) {
         char what[64];
-        (void)snprintf(what, sizeof what, "type %" PRIu32 " (%s) is not read", type,
-                       other_type_name(type));
+        (void)snprintf(what, sizeof what, "unknown type %" PRIu32, type);
         return tensor_fail(tensor, at, error, G3_UNSUPPORTED, what);
     }
     tensor->type = (g3_type)type;

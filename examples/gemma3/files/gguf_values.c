@@ -4,6 +4,7 @@
 #include "gguf_internal.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 size_t g3_gguf_tensor_count(const g3_gguf *gguf) { return gguf->tensor_count; }
@@ -26,13 +27,23 @@ const g3_gguf_pair *g3_gguf_pair_find(const g3_gguf *gguf, const char *key) {
     return &gguf->pairs[position];
 }
 
+g3_status g3_gguf_key_fail(const g3_gguf *gguf, const char *key, g3_status status, g3_error *error,
+                           const char *what) {
+    const g3_gguf_pair *pair = g3_gguf_pair_find(gguf, key);
+    if (pair == NULL)
+        (void)g3_fail(error, status, "key '%.96s': %.300s", key, what);
+    else
+        (void)g3_fail(error, status, "key '%.96s' at offset %" PRIu64 ": %.300s", key, pair->offset,
+                      what);
+    return g3_fail_in(error, status, gguf->name);
+}
+
 static g3_status wrong(const g3_gguf *gguf, const g3_gguf_pair *pair, const char *key,
                        g3_error *error, const char *wanted) {
-    return g3_fail_in(error,
-                      g3_fail(error, G3_INVALID,
-                              "key '%.96s' at offset %" PRIu64 ": %s is needed, it is of type %s",
-                              key, pair->offset, wanted, g3_gguf_type_name(pair->type)),
-                      gguf->name);
+    char what[96];
+    (void)snprintf(what, sizeof what, "%s is needed, it is of type %s", wanted,
+                   g3_gguf_type_name(pair->type));
+    return g3_gguf_key_fail(gguf, key, G3_INVALID, error, what);
 }
 
 /* An integer as sign and magnitude: i64 and u64 do not fit one type. */
@@ -119,13 +130,12 @@ g3_status g3_gguf_u32(const g3_gguf *gguf, const char *key, uint32_t *out_value,
     integer value;
     if (!load_integer(pair->type, pair->value, &value))
         return wrong(gguf, pair, key, error, "an integer");
-    if (value.negative || value.magnitude > UINT32_MAX)
-        return g3_fail_in(error,
-                          g3_fail(error, G3_INVALID,
-                                  "key '%.96s' at offset %" PRIu64 ": %s%" PRIu64
-                                  " is outside 0 to 2^32-1",
-                                  key, pair->offset, value.negative ? "-" : "", value.magnitude),
-                          gguf->name);
+    if (value.negative || value.magnitude > UINT32_MAX) {
+        char what[64];
+        (void)snprintf(what, sizeof what, "%s%" PRIu64 " is outside 0 to 2^32-1",
+                       value.negative ? "-" : "", value.magnitude);
+        return g3_gguf_key_fail(gguf, key, G3_INVALID, error, what);
+    }
     *out_value = (uint32_t)value.magnitude;
     *out_found = true;
     return G3_OK;

@@ -13,7 +13,7 @@ bool g3_index_create(g3_index *index, size_t names) {
     }
     index->slots = calloc(slots, sizeof *index->slots);
     index->mask = slots - 1;
-    index->seed = (uint64_t)(uintptr_t)index->slots ^ ((uint64_t)(uintptr_t)index << 20);
+    index->key = g3_hash_key_make();
     return index->slots != NULL;
 }
 
@@ -22,19 +22,9 @@ void g3_index_free(g3_index *index) {
     *index = (g3_index){0};
 }
 
-/* FNV-1a with a seed and a last mix, as the low bits choose the slot. */
-static uint64_t hash(uint64_t seed, const char *name, size_t count) {
-    uint64_t h = 0xcbf29ce484222325u ^ seed;
-    for (size_t i = 0; i < count; i++)
-        h = (h ^ (uint8_t)name[i]) * 0x100000001b3u;
-    h ^= h >> 32;
-    h *= 0x9e3779b97f4a7c15u;
-    return h ^ (h >> 29);
-}
-
 /* The slot of the name, or the free one where it would go. */
 static g3_index_slot *slot_of(const g3_index *index, const char *name, size_t count) {
-    size_t at = (size_t)hash(index->seed, name, count) & index->mask;
+    size_t at = (size_t)g3_hash(&index->key, name, count) & index->mask;
     for (;; at = (at + 1) & index->mask) {
         g3_index_slot *slot = &index->slots[at];
         if (slot->name == NULL ||

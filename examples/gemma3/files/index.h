@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "hash.h"
+
 typedef struct g3_index_slot {
     const char *name; /* NULL: free */
     size_t count;
@@ -18,7 +20,7 @@ typedef struct g3_index_slot {
 typedef struct g3_index {
     g3_index_slot *slots; /* a power of two of them, at least twice the names */
     size_t mask;
-    uint64_t seed; /* differs from run to run, so that no file can be made to collide */
+    g3_hash_key key;
 } g3_index;
 
 /* Room for `names` names. false: no memory. */

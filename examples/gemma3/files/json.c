@@ -7,27 +7,25 @@
 #include <stdio.h>
 #include <string.h>
 
-g3_status g3_json_parse(const char *bytes, size_t count, json_t **out_json, g3_error *error) {
+g3_status g3_json_parse(const char *bytes, size_t count, size_t at, size_t flags, json_t **out_json,
+                        g3_error *error) {
     json_error_t problem;
-    *out_json = json_loadb(bytes, count, JSON_REJECT_DUPLICATES, &problem);
+    *out_json = json_loadb(bytes, count, JSON_REJECT_DUPLICATES | flags, &problem);
     if (*out_json != NULL)
         return G3_OK;
     char text[sizeof problem.text];
     (void)g3_printable(problem.text, strlen(problem.text), text, sizeof text);
-    if (text[0] == '\0') /* the library says nothing where memory is short */
+    if (text[0] == '\0' || /* the library says nothing where memory is short */
+        (int)json_error_code(&problem) == json_error_out_of_memory)
         return g3_fail(error, G3_HOST_MEMORY, "no memory for JSON of %zu bytes", count);
-    switch ((int)json_error_code(&problem)) {
-    case json_error_duplicate_key:
-        return g3_fail(error, G3_INVALID, "line %d of the JSON: a key is there twice (%s)",
-                       problem.line, text);
-    case json_error_out_of_memory:
-        return g3_fail(error, G3_HOST_MEMORY, "no memory for JSON of %zu bytes", count);
-    default:
-        return g3_fail(error, G3_INVALID, "line %d of the JSON: %s", problem.line, text);
-    }
+    const bool twice = (int)json_error_code(&problem) == json_error_duplicate_key;
+    return g3_fail(error, G3_INVALID, "line %d of the JSON, before offset %zu: %s%s%s",
+                   problem.line, at + (size_t)(problem.position > 0 ? problem.position : 0),
+                   twice ? "a key is there twice (" : "", text, twice ? ")" : "");
 }
 
-g3_status g3_json_load(const char *path, size_t max_bytes, json_t **out_json, g3_error *error) {
+g3_status g3_json_load(const char *path, size_t max_bytes, size_t flags, json_t **out_json,
+                       g3_error *error) {
     *out_json = NULL;
     g3_map map;
     g3_status status = g3_map_open(path, &map, error);
@@ -37,7 +35,7 @@ g3_status g3_json_load(const char *path, size_t max_bytes, json_t **out_json, g3
         status =
             g3_fail(error, G3_INVALID, "%zu bytes; at most %zu are read", map.count, max_bytes);
     else
-        status = g3_json_parse((const char *)map.bytes, map.count, out_json, error);
+        status = g3_json_parse((const char *)map.bytes, map.count, 0, flags, out_json, error);
     g3_map_close(&map);
     return status == G3_OK ? G3_OK : g3_fail_in(error, status, path);
 }
@@ -113,15 +111,16 @@ int32_t g3_fields_id(const g3_fields *fields, const char *key, int32_t preset) {
     int32_t id = -1;
     if (value == NULL)
         return preset;
-    if (!json_is_null(value) && !g3_json_id(value, &id))
+    if (!json_is_null(value) && !(json_is_integer(value) && json_integer_value(value) == -1) &&
+        !g3_json_id(value, &id))
         g3_fields_fail(fields, G3_INVALID, key, "a token id from 0 to 2^31-1 is needed");
     return id;
 }
 
-g3_fields g3_fields_object(const g3_fields *fields, const char *key, const char *where) {
+g3_fields g3_fields_object(const g3_fields *fields, const char *key) {
     g3_fields inner = *fields;
     inner.object = g3_fields_get(fields, key);
-    inner.where = where;
+    (void)snprintf(inner.where, sizeof inner.where, "%.100s%.80s.", fields->where, key);
     if (inner.object != NULL && !json_is_object(inner.object)) {
         g3_fields_fail(fields, G3_INVALID, key, "an object is needed");
         inner.object = NULL;

@@ -28,68 +28,85 @@ struct g3_safetensors {
 static const struct {
     const char *name;
     g3_st_type type;
-    uint32_t bytes; /* 0: a type of the format that is not read here */
+    uint32_t bits; /* of an element */
 } dtypes[] = {
-    {"F32", G3_ST_F32, 4},  {"F16", G3_ST_F16, 2},     {"BF16", G3_ST_BF16, 2},
-    {"I32", G3_ST_I32, 4},  {"I64", G3_ST_I64, 8},     {"F64", G3_ST_F32, 0},
-    {"I16", G3_ST_I32, 0},  {"I8", G3_ST_I32, 0},      {"U8", G3_ST_I32, 0},
-    {"U16", G3_ST_I32, 0},  {"U32", G3_ST_I32, 0},     {"U64", G3_ST_I32, 0},
-    {"BOOL", G3_ST_I32, 0}, {"F8_E4M3", G3_ST_F32, 0}, {"F8_E5M2", G3_ST_F32, 0},
-    {"C64", G3_ST_F32, 0},  {"F8_E8M0", G3_ST_F32, 0}, {"F4", G3_ST_F32, 0},
+    {"F32", G3_ST_F32, 32},      {"F16", G3_ST_F16, 16},          {"BF16", G3_ST_BF16, 16},
+    {"I32", G3_ST_I32, 32},      {"I64", G3_ST_I64, 64},          {"F64", G3_ST_OTHER, 64},
+    {"I16", G3_ST_OTHER, 16},    {"I8", G3_ST_OTHER, 8},          {"U8", G3_ST_OTHER, 8},
+    {"U16", G3_ST_OTHER, 16},    {"U32", G3_ST_OTHER, 32},        {"U64", G3_ST_OTHER, 64},
+    {"BOOL", G3_ST_OTHER, 8},    {"F8_E4M3", G3_ST_OTHER, 8},     {"F8_E5M2", G3_ST_OTHER, 8},
+    {"F8_E8M0", G3_ST_OTHER, 8}, {"F8_E4M3FNUZ", G3_ST_OTHER, 8}, {"F8_E5M2FNUZ", G3_ST_OTHER, 8},
+    {"C64", G3_ST_OTHER, 64},    {"F4", G3_ST_OTHER, 4},          {"F6_E2M3", G3_ST_OTHER, 6},
+    {"F6_E3M2", G3_ST_OTHER, 6},
 };
 
-static g3_status tensor_fail(const char *name, g3_error *error, g3_status status,
-                             const char *what) {
+/* Where the tensor's entry stands in the file: the first place of its name in quotes, the
+ * header where that is written with escapes. */
+static uint64_t entry_offset(const g3_safetensors *file, const char *name) {
+    const uint8_t *header = file->data - (file->data_offset - LENGTH_BYTES);
+    const size_t count = name == NULL ? 0 : strlen(name);
+    const uint8_t *end = file->data;
+    for (const uint8_t *at = header; count > 0 && (size_t)(end - at) > count + 1; at++) {
+        at = memchr(at, '"', (size_t)(end - at) - count - 1);
+        if (at == NULL)
+            break;
+        if (at[count + 1] == '"' && memcmp(at + 1, name, count) == 0)
+            return LENGTH_BYTES + (uint64_t)(at - header);
+    }
+    return LENGTH_BYTES;
+}
+
+static g3_status tensor_fail(const g3_safetensors *file, const char *name, g3_error *error,
+                             g3_status status, const char *what) {
     char text[96];
-    return g3_fail(error, status, "tensor '%s': %s",
-                   g3_printable(name, name == NULL ? 0 : strlen(name), text, sizeof text), what);
+    return g3_fail(error, status, "tensor '%s' at offset %" PRIu64 ": %s",
+                   g3_printable(name, name == NULL ? 0 : strlen(name), text, sizeof text),
+                   entry_offset(file, name), what);
 }
 
 /* The type's row in dtypes; a failure for others. */
-static g3_status read_dtype(const char *name, const json_t *entry, size_t *out_row,
-                            g3_error *error) {
+static g3_status read_dtype(const g3_safetensors *file, const char *name, const json_t *entry,
+                            size_t *out_row, g3_error *error) {
     const char *dtype = json_string_value(json_object_get(entry, "dtype"));
     if (dtype == NULL)
-        return tensor_fail(name, error, G3_INVALID, "no dtype");
+        return tensor_fail(file, name, error, G3_INVALID, "no dtype");
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
+        if (strcmp(dtype, dtypes[i].name) == 0) {
+            *out_row = i;
+            return G3_OK;
+        }
     char text[32];
     char what[96];
-    (void)g3_printable(dtype, strlen(dtype), text, sizeof text);
-    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
-        if (strcmp(dtype, dtypes[i].name) != 0)
-            continue;
-        *out_row = i;
-        if (dtypes[i].bytes != 0)
-            return G3_OK;
-        (void)snprintf(what, sizeof what, "dtype %s is not read", text);
-        return tensor_fail(name, error, G3_UNSUPPORTED, what);
-    }
-    (void)snprintf(what, sizeof what, "unknown dtype '%s'", text);
-    return tensor_fail(name, error, G3_INVALID, what);
+    (void)snprintf(what, sizeof what, "unknown dtype '%s'",
+                   g3_printable(dtype, strlen(dtype), text, sizeof text));
+    return tensor_fail(file, name, error, G3_INVALID, what);
 }
 
 /* Fills in the shape and answers the bytes that it takes. */
-static g3_status read_shape(g3_st_tensor *tensor, const json_t *entry, uint32_t element_bytes,
-                            uint64_t *out_bytes, g3_error *error) {
+static g3_status read_shape(const g3_safetensors *file, g3_st_tensor *tensor, const json_t *entry,
+                            uint32_t element_bits, uint64_t *out_bytes, g3_error *error) {
     const json_t *shape = json_object_get(entry, "shape");
     if (!json_is_array(shape))
-        return tensor_fail(tensor->name, error, G3_INVALID, "no shape");
+        return tensor_fail(file, tensor->name, error, G3_INVALID, "no shape");
     if (json_array_size(shape) > G3_MAX_DIMS + 1)
-        return tensor_fail(tensor->name, error, G3_UNSUPPORTED, "more than 5 dimensions");
+        return tensor_fail(file, tensor->name, error, G3_UNSUPPORTED, "more than 5 dimensions");
     tensor->dim_count = (uint32_t)json_array_size(shape);
     bool empty = false;
     for (uint32_t i = 0; i < tensor->dim_count; i++) {
         const json_t *dim = json_array_get(shape, i);
         if (!json_is_integer(dim) || json_integer_value(dim) < 0)
-            return tensor_fail(tensor->name, error, G3_INVALID,
+            return tensor_fail(file, tensor->name, error, G3_INVALID,
                                "a dimension is not an integer of 0 or more");
         tensor->shape[i] = (uint64_t)json_integer_value(dim);
         empty = empty || tensor->shape[i] == 0;
     }
-    uint64_t bytes = element_bytes;
+    uint64_t bits = element_bits;
     for (uint32_t i = 0; i < tensor->dim_count && !empty; i++)
-        if (__builtin_mul_overflow(bytes, tensor->shape[i], &bytes))
-            return tensor_fail(tensor->name, error, G3_INVALID, "its size overflows 64 bits");
-    *out_bytes = empty ? 0 : bytes;
+        if (__builtin_mul_overflow(bits, tensor->shape[i], &bits))
+            return tensor_fail(file, tensor->name, error, G3_INVALID, "its size overflows 64 bits");
+    if (bits % 8 != 0 && !empty)
+        return tensor_fail(file, tensor->name, error, G3_INVALID, "its size is no whole bytes");
+    *out_bytes = empty ? 0 : bits / 8;
     return G3_OK;
 }
 
@@ -100,7 +117,7 @@ static g3_status read_offsets(const g3_safetensors *file, g3_st_tensor *tensor, 
     const json_t *end = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
         json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin))
-        return tensor_fail(tensor->name, error, G3_INVALID,
+        return tensor_fail(file, tensor->name, error, G3_INVALID,
                            "data_offsets are not a begin and an end behind it");
     const uint64_t from = (uint64_t)json_integer_value(begin);
     const uint64_t to = (uint64_t)json_integer_value(end);
@@ -116,7 +133,7 @@ static g3_status read_offsets(const g3_safetensors *file, g3_st_tensor *tensor, 
     else
         what[0] = '\0';
     if (what[0] != '\0')
-        return tensor_fail(tensor->name, error, G3_INVALID, what);
+        return tensor_fail(file, tensor->name, error, G3_INVALID, what);
     tensor->data = file->data + from;
     tensor->bytes = bytes;
     tensor->offset = file->data_offset + from;
@@ -129,12 +146,13 @@ static g3_status read_entry(const g3_safetensors *file, const char *name, const 
     uint64_t bytes = 0;
     *out_tensor = (g3_st_tensor){.name = name};
     if (!json_is_object(entry))
-        return tensor_fail(name, error, G3_INVALID, "its entry is not an object");
-    g3_status status = read_dtype(name, entry, &row, error);
+        return tensor_fail(file, name, error, G3_INVALID, "its entry is not an object");
+    g3_status status = read_dtype(file, name, entry, &row, error);
     if (status != G3_OK)
         return status;
     out_tensor->type = dtypes[row].type;
-    status = read_shape(out_tensor, entry, dtypes[row].bytes, &bytes, error);
+    out_tensor->dtype = dtypes[row].name;
+    status = read_shape(file, out_tensor, entry, dtypes[row].bits, &bytes, error);
     if (status != G3_OK)
         return status;
     return read_offsets(file, out_tensor, entry, bytes, error);
@@ -194,13 +212,13 @@ static g3_status check_tiling(g3_safetensors *file, g3_error *error) {
                            "its data at offset %" PRIu64
                            " overlap the tensor before, which ends at %" PRIu64,
                            tensor->offset, next);
-            return tensor_fail(tensor->name, error, G3_INVALID, what);
+            return tensor_fail(file, tensor->name, error, G3_INVALID, what);
         }
         if (tensor->offset > next) {
             (void)snprintf(what, sizeof what,
                            "a gap of %" PRIu64 " bytes at offset %" PRIu64 " before its data",
                            tensor->offset - next, next);
-            return tensor_fail(tensor->name, error, G3_INVALID, what);
+            return tensor_fail(file, tensor->name, error, G3_INVALID, what);
         }
         next += tensor->bytes;
     }
@@ -213,6 +231,35 @@ static g3_status check_tiling(g3_safetensors *file, g3_error *error) {
 }
 
 /* ---- The file ------------------------------------------------------------------ */
+
+/* JSON that cannot be read may be so for a number of more than 63 bits. Read with all
+ * numbers as reals, it tells whose it is; else the error stays as it was. */
+static g3_status name_entry(g3_safetensors *file, const char *header, size_t length,
+                            g3_error *error) {
+    json_t *root = NULL;
+    size_t row = 0;
+    g3_status status = G3_OK;
+    if (g3_json_parse(header, length, LENGTH_BYTES, JSON_DECODE_INT_AS_REAL, &root, NULL) != G3_OK)
+        return G3_INVALID;
+    for (void *at = json_object_iter(root); status == G3_OK && at != NULL;
+         at = json_object_iter_next(root, at)) {
+        const char *name = json_object_iter_key(at);
+        const json_t *entry = json_object_iter_value(at);
+        if (strcmp(name, "__metadata__") == 0 || !json_is_object(entry))
+            continue;
+        const json_t *const lists[] = {json_object_get(entry, "shape"),
+                                       json_object_get(entry, "data_offsets")};
+        status = read_dtype(file, name, entry, &row, error);
+        for (size_t i = 0; i < 2; i++)
+            for (size_t j = 0; status == G3_OK && j < json_array_size(lists[i]); j++)
+                if (json_real_value(json_array_get(lists[i], j)) >= 0x1p63)
+                    status = tensor_fail(file, name, error, G3_INVALID,
+                                         i == 0 ? "a dimension is 2^63 or more"
+                                                : "data_offsets of 2^63 or more");
+    }
+    json_decref(root);
+    return G3_INVALID;
+}
 
 static g3_status read_header(g3_safetensors *file, const uint8_t *bytes, uint64_t count,
                              g3_error *error) {
@@ -236,9 +283,12 @@ static g3_status read_header(g3_safetensors *file, const uint8_t *bytes, uint64_
     file->data_offset = LENGTH_BYTES + length;
     file->data = bytes + file->data_offset;
     file->data_bytes = count - file->data_offset;
-    g3_status status =
-        g3_json_parse((const char *)bytes + LENGTH_BYTES, (size_t)length, &file->header, error);
-    return status == G3_OK ? G3_OK : g3_fail_in(error, status, "header");
+    const char *header = (const char *)bytes + LENGTH_BYTES;
+    g3_status status = g3_json_parse(header, (size_t)length, LENGTH_BYTES, 0, &file->header, error);
+    if (status == G3_OK)
+        return G3_OK;
+    (void)g3_fail_in(error, status, "header");
+    return status == G3_INVALID ? name_entry(file, header, (size_t)length, error) : status;
 }
 
 static g3_status parse(g3_safetensors *file, const uint8_t *bytes, size_t count, g3_error *error) {

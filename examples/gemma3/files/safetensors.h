@@ -4,7 +4,8 @@
 
 /* One safetensors file, mapped and checked. Source of the format: the README
  * of the safetensors project. The header is at most 100 MiB; types F32, F16,
- * BF16 (weights) and I32, I64 (ids in reference files) are read; tensors tile
+ * BF16 (weights) and I32, I64 (ids in reference files) are read, tensors of others are
+ * stepped over; tensors tile
  * the data without gap, overlap or rest. */
 
 #include <stddef.h>
@@ -14,11 +15,19 @@
 
 typedef struct g3_safetensors g3_safetensors;
 
-typedef enum g3_st_type { G3_ST_F32, G3_ST_F16, G3_ST_BF16, G3_ST_I32, G3_ST_I64 } g3_st_type;
+typedef enum g3_st_type {
+    G3_ST_F32,
+    G3_ST_F16,
+    G3_ST_BF16,
+    G3_ST_I32,
+    G3_ST_I64,
+    G3_ST_OTHER /* a type of the format that is only stepped over */
+} g3_st_type;
 
 /* shape is as written in the file (slowest first); a scalar has 0 dimensions. */
 typedef struct g3_st_tensor {
     const char *name;
+    const char *dtype; /* the type as the file writes it */
     g3_st_type type;
     uint32_t dim_count;
     uint64_t shape[G3_MAX_DIMS + 1];

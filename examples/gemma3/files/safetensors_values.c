@@ -38,6 +38,7 @@ float g3_st_float(const g3_st_tensor *tensor, uint64_t index) {
         return float_of_bits((uint32_t)narrow << 16);
     case G3_ST_I32:
     case G3_ST_I64:
+    case G3_ST_OTHER:
     default:
         return 0;
     }
@@ -56,6 +57,7 @@ int64_t g3_st_int(const g3_st_tensor *tensor, uint64_t index) {
     case G3_ST_F32:
     case G3_ST_F16:
     case G3_ST_BF16:
+    case G3_ST_OTHER:
     default:
         return 0;
     }

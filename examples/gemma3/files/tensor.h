@@ -31,6 +31,9 @@ typedef struct g3_type_info {
 /* NULL for a type this engine does not read. */
 const g3_type_info *g3_type_info_get(uint32_t type);
 
+/* The same, also for types that are only stepped over; NULL for an unknown number. */
+const g3_type_info *g3_type_layout(uint32_t type);
+
 #define G3_MAX_DIMS 4
 
 /* A tensor in a mapped file. dims[0] is the row length (fastest), unused ones
@@ -38,7 +41,7 @@ const g3_type_info *g3_type_info_get(uint32_t type);
  * data may be unaligned. */
 typedef struct g3_tensor {
     const char *name;
-    g3_type type;
+    g3_type type; /* another number for a type that is not read; a checkpoint has none */
     uint32_t dim_count;
     uint64_t dims[G3_MAX_DIMS];
     const uint8_t *data;

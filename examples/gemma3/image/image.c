@@ -2,12 +2,10 @@
 /* Reading pictures: the file, its kind, its limits. */
 #include "image.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "../files/map.h"
 #include "image_kinds.h"
 
 /* Of a file: more than any picture within the limits takes, compressed. */
@@ -41,42 +39,16 @@ g3_status g3_image_decode(const uint8_t *bytes, size_t count, const char *name, 
     return g3_fail(error, G3_UNSUPPORTED, "%s: neither a JPEG nor a PNG file", name);
 }
 
-/* The whole of an open file, malloc'ed. */
-static g3_status read_all(FILE *file, const char *path, uint8_t **out_bytes, size_t *out_count,
-                          g3_error *error) {
-    struct stat info;
-    if (fstat(fileno(file), &info) != 0)
-        return g3_fail(error, G3_IO, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return g3_fail(error, G3_IO, "%s: not a file", path);
-    if ((uintmax_t)info.st_size > MAX_FILE_BYTES)
-        return g3_fail(error, G3_INVALID, "%s: a picture of %lld bytes", path,
-                       (long long)info.st_size);
-    const size_t count = (size_t)info.st_size;
-    uint8_t *bytes = malloc(count + 1);
-    if (bytes == NULL)
-        return g3_fail(error, G3_HOST_MEMORY, "%s: no memory for %zu bytes", path, count);
-    if (fread(bytes, 1, count, file) != count) {
-        free(bytes);
-        return g3_fail(error, G3_IO, "%s: could not be read to its end", path);
-    }
-    *out_bytes = bytes;
-    *out_count = count;
-    return G3_OK;
-}
-
 g3_status g3_image_read(const char *path, g3_image *out_image, g3_error *error) {
-    FILE *file = fopen(path, "rb");
-    if (file == NULL)
-        return g3_fail(error, G3_IO, "%s: %s", path, strerror(errno));
-    uint8_t *bytes = NULL;
-    size_t count = 0;
-    g3_status status = read_all(file, path, &bytes, &count, error);
-    (void)fclose(file);
+    g3_map map;
+    g3_status status = g3_map_open(path, &map, error);
     if (status != G3_OK)
         return status;
-    status = g3_image_decode(bytes, count, path, out_image, error);
-    free(bytes);
+    if (map.count > MAX_FILE_BYTES)
+        status = g3_fail(error, G3_INVALID, "%s: a picture of %zu bytes", path, map.count);
+    else
+        status = g3_image_decode(map.bytes, map.count, path, out_image, error);
+    g3_map_close(&map);
     return status;
 }
 

@@ -10,7 +10,10 @@
 #include "../files/error.h"
 
 #define G3_IMAGE_MAX_SIDE 32768u
-#define G3_IMAGE_MAX_PIXELS (UINT64_C(1) << 28) /* of the decoded picture */
+/* Of the decoded picture, which takes 3 bytes a pixel: more than any camera's photographs.
+ * A JPEG of several scans takes up to 8 bytes more a pixel while it is decoded. */
+#define G3_IMAGE_MAX_PIXELS (UINT64_C(1) << 27)
+#define G3_IMAGE_MAX_SCANNED_PIXELS (UINT64_C(1) << 26)
 
 /* 8-bit RGB, rows of 3 * width bytes, top first. */
 typedef struct g3_image {
@@ -22,8 +25,8 @@ void g3_image_free(g3_image *image); /* an image of zeros is allowed */
 /* Reads a file, the kind by its first bytes. Grey becomes RGB; alpha is dropped,
  * palettes and 16 bits are converted, CMYK JPEG is converted, as Pillow's
  * convert("RGB") does. EXIF orientation is not applied: the reference's slow image
- * processor does not either. Errors: IO, INVALID (what the library says, or a size
- * beyond the limits), UNSUPPORTED (another kind of file), HOST_MEMORY. */
+ * processor does not either. Errors: IO, INVALID (what the library says, not a
+ * regular file, or a size beyond the limits), UNSUPPORTED (another kind of file), HOST_MEMORY. */
 g3_status g3_image_read(const char *path, g3_image *out_image, g3_error *error);
 g3_status g3_image_decode(const uint8_t *bytes, size_t count, const char *name, g3_image *out_image,
                           g3_error *error);

@@ -3,6 +3,7 @@
  * so everything happens between setjmp and the call that jumps; what has to be
  * released lies in a structure that the jump leaves alone. */
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdio.h> /* jpeglib.h needs FILE and size_t */
 #include <stdlib.h>
 
@@ -11,9 +12,13 @@
 
 #include "image_kinds.h"
 
-/* Of a progressive file: real ones have about 10. Each pass is over the whole
- * picture, so a small file could ask for hours. */
-enum { MAX_SCANS = 200 };
+/* Of a progressive file: real ones have about 10. Each is a pass over the whole picture, so
+ * a small file could ask for hours: the more pixels, the fewer scans. */
+enum { MAX_SCANS = 200, ALWAYS_SCANS = 16 };
+#define MAX_SCAN_PIXELS (UINT64_C(1) << 30)
+
+/* Pixels that a byte of arithmetic coding may stand for, which has no least size. */
+enum { MOST_ARITHMETIC = 4096 };
 
 typedef struct decoder {
     struct jpeg_decompress_struct jpeg;
@@ -54,11 +59,18 @@ static void on_message(j_common_ptr jpeg, int level) {
 
 static void on_output(j_common_ptr jpeg) { (void)jpeg; }
 
+static uint64_t pixels_of(const struct jpeg_decompress_struct *jpeg) {
+    return (uint64_t)jpeg->image_width * jpeg->image_height;
+}
+
 static void on_progress(j_common_ptr jpeg) {
     decoder *d = jpeg->client_data;
-    if (d->jpeg.input_scan_number <= MAX_SCANS)
+    const uint64_t pixels = pixels_of(&d->jpeg);
+    uint64_t most = pixels == 0 ? MAX_SCANS : MAX_SCAN_PIXELS / pixels;
+    most = most > MAX_SCANS ? MAX_SCANS : most < ALWAYS_SCANS ? ALWAYS_SCANS : most;
+    if (d->jpeg.input_scan_number <= (int)most)
         return;
-    (void)snprintf(d->text, sizeof d->text, "more than %d scans", MAX_SCANS);
+    (void)snprintf(d->text, sizeof d->text, "more than %d scans", (int)most);
     give_up(jpeg);
 }
 
@@ -79,10 +91,10 @@ static void grey_row(const uint8_t *samples, uint32_t width, uint8_t *rgb) {
 }
 
 /* A Huffman-coded block takes at least one bit; a component has at least a 16th of
- * one block for every 64 pixels. So a few bytes cannot ask for much memory. */
-static int is_too_short(const struct jpeg_decompress_struct *jpeg, size_t count) {
-    const uint64_t pixels = (uint64_t)jpeg->image_width * jpeg->image_height;
-    return !jpeg->arith_code && pixels / (64 * 16 * 8) > count;
+ * one block for every 64 pixels. Zeros of arithmetic coding take next to nothing. */
+static bool is_too_short(const struct jpeg_decompress_struct *jpeg, size_t count) {
+    const uint64_t most = jpeg->arith_code ? MOST_ARITHMETIC : 64 * 16 * 8;
+    return pixels_of(jpeg) / most > count;
 }
 
 static g3_status read_header(decoder *d, size_t count, const char *name, g3_error *error) {
@@ -94,6 +106,11 @@ static g3_status read_header(decoder *d, size_t count, const char *name, g3_erro
     if (is_too_short(jpeg, count))
         return g3_fail(error, G3_INVALID, "%s: %zu bytes are not enough for %u x %u pixels", name,
                        count, jpeg->image_width, jpeg->image_height);
+    if (jpeg_has_multiple_scans(jpeg) && pixels_of(jpeg) > G3_IMAGE_MAX_SCANNED_PIXELS)
+        return g3_fail(error, G3_INVALID,
+                       "%s: %u x %u pixels in several scans are too many (%llu in all)", name,
+                       jpeg->image_width, jpeg->image_height,
+                       (unsigned long long)G3_IMAGE_MAX_SCANNED_PIXELS);
     if (jpeg->num_components == 4)
         jpeg->out_color_space = JCS_CMYK;
     else if (jpeg->num_components == 1)

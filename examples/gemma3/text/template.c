@@ -228,12 +228,13 @@ g3_status g3_template_begin(const g3_template *format, g3_prompt *prompt, g3_err
     return end(&w, control(&w, g3_tokenizer_special(format->tokenizer)->bos, "<bos>"));
 }
 
-/* In front of the first message: inside its turn, or before its speaker. */
-static g3_status system_text(writer *w, const char *text, size_t count) {
+/* In front of the first message: inside its turn, or before its speaker. more: another
+ * system text follows. */
+static g3_status system_text(writer *w, const char *text, size_t count, bool more) {
     if (count_marks(text, count) > 0)
         return g3_fail(w->error, G3_INVALID, "the system's text has a place for a picture");
     g3_status status = plain(w, text, count);
-    return status == G3_OK ? plain(w, "\n\n", is_dialogue(w) ? 1 : 2) : status;
+    return status == G3_OK ? plain(w, "\n\n", is_dialogue(w) && !more ? 1 : 2) : status;
 }
 
 g3_status g3_template_turn(const g3_template *format, const char *system, const g3_message *user,
@@ -244,11 +245,11 @@ g3_status g3_template_turn(const g3_template *format, const char *system, const 
         return g3_fail(error, G3_INVALID, "a turn begins with a message of the user");
     const bool spoken = system != NULL && system[0] != '\0';
     if (spoken && is_dialogue(&w))
-        status = system_text(&w, system, strlen(system));
+        status = system_text(&w, system, strlen(system), false);
     if (status == G3_OK)
         status = turn_begin(&w, "user");
     if (status == G3_OK && spoken && !is_dialogue(&w))
-        status = system_text(&w, system, strlen(system));
+        status = system_text(&w, system, strlen(system), false);
     if (status == G3_OK)
         status = content(&w, user);
     if (status == G3_OK)
@@ -282,8 +283,12 @@ static g3_status one_turn(writer *w, const g3_message *messages, size_t count, s
     for (; status == G3_OK && at < count && messages[at].role == role; at++) {
         if (!has_content(&messages[at]))
             continue;
+        /* A speaker's name ends in ":": the model writes the blank behind it with its first
+         * word, and a text that is there already has to bring its own. */
         if (!first)
             status = plain(w, "\n\n", 2);
+        else if (is_dialogue(w) && role == G3_ROLE_MODEL)
+            status = plain(w, " ", 1);
         if (status == G3_OK)
             status = content(w, &messages[at]);
         first = false;
@@ -319,9 +324,12 @@ static g3_status all_messages(writer *w, const g3_message *messages, size_t coun
         status = control(w, g3_tokenizer_special(w->format->tokenizer)->bos, "<bos>");
     if (status == G3_OK && !is_dialogue(w))
         status = turn_begin(w, "user");
-    for (size_t i = 0; status == G3_OK && i < systems; i++)
+    for (size_t i = 0, next; status == G3_OK && i < systems; i = next) {
+        for (next = i + 1; next < systems && messages[next].count == 0; next++) /* empty ones */
+            continue;
         if (messages[i].count > 0)
-            status = system_text(w, messages[i].text, messages[i].count);
+            status = system_text(w, messages[i].text, messages[i].count, next < systems);
+    }
     if (status == G3_OK && is_dialogue(w))
         status = turn_begin(w, "user");
     for (size_t at = systems; status == G3_OK && at < count;) {

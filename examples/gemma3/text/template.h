@@ -53,9 +53,10 @@ typedef enum g3_style { G3_STYLE_TURNS = 0, G3_STYLE_DIALOGUE = 1 } g3_style;
     "Assistant: 하늘은 파란색입니다."
 
 /* The style a checkpoint was made for. TURNS: a GGUF file or a folder that brings a
- * chat template, or a folder that says nothing of its tokenizer. DIALOGUE: files
- * without a template, and vocabularies without turn tokens. Errors: IO, INVALID (a
- * tokenizer_config.json that is no JSON), HOST_MEMORY. */
+ * chat template, a GGUF file that ends answers with <end_of_turn> or is called "it",
+ * "instruct" or "chat" by general.finetune or general.name, or a folder that says nothing
+ * of its tokenizer. DIALOGUE: all others, and vocabularies without turn tokens. Errors: IO,
+ * INVALID (a tokenizer_config.json that is no JSON), HOST_MEMORY. */
 g3_status g3_style_of(const g3_checkpoint *checkpoint, const g3_tokenizer *tokenizer,
                       g3_style *out_style, g3_error *error);
 
@@ -87,8 +88,8 @@ g3_status g3_template_answer_end(const g3_template *format, bool ended, g3_promp
 /* A whole list of messages, with <bos> in front if the prompt is empty and the
  * generation prompt at the end if asked.
  * Leading system messages are joined by blank lines and go in front of the first
- * user message; messages of one role in a row are joined by a blank line; an
- * empty message is a turn with empty text. INVALID: a model's message first, a
+ * user message (in a dialogue: of its speaker's name); messages of one role in a row are joined by
+ * a blank line; an empty message is a turn with empty text. INVALID: a model's message first, a
  * system message later, no user message. */
 g3_status g3_template_messages(const g3_template *format, const g3_message *messages, size_t count,
                                bool generation_prompt, g3_prompt *prompt, g3_error *error);

@@ -53,7 +53,8 @@ g3_status g3_ids_append(g3_ids *ids, int32_t id, g3_error *error);
 /* Appends the ids of `count` bytes of text (any bytes; invalid UTF-8 becomes
  * byte tokens). parse_special: texts of control tokens become these tokens;
  * otherwise they are ordinary text. User-defined tokens (newline and space runs,
- * tags) are always recognised. No <bos> is added. Time is n log n.
+ * tags) are always recognised. No <bos> is added. Time is n log n, and
+ * n times the longest such token (at most 256 bytes).
  * Errors: HOST_MEMORY. On failure ids is as before. */
 g3_status g3_tokenizer_encode(const g3_tokenizer *tokenizer, const char *text, size_t count,
                               bool parse_special, g3_ids *ids, g3_error *error);

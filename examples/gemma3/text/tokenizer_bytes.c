@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A vocabulary for a checkpoint that brings none, as small random ones do: a token is a
- * byte. The ids that the configuration names keep their meaning; the turn tokens and
+ * byte. The ids that the configuration names keep their meaning if they are
+ * rows; the turn tokens and
  * the bytes take the lowest ids that are left. */
 #include "vocabulary.h"
 
@@ -15,7 +16,7 @@ typedef struct made {
 } made;
 
 static g3_status put(made *m, int32_t id, const char *text, g3_token_kind kind) {
-    if (id < 0)
+    if (id < 0 || (uint32_t)id >= m->config->text.vocab)
         return G3_OK;
     return g3_vocabulary_set(m->vocabulary, id, text, strlen(text), kind, 0.0f, m->error);
 }
@@ -46,7 +47,7 @@ static g3_status fill(made *m) {
         status = put(m, ids->pad, "<pad>", G3_TOKEN_CONTROL);
     if (status == G3_OK && ids->stop_count > 0)
         status = put(m, ids->stop[0], "<eos>", G3_TOKEN_CONTROL);
-    if (status == G3_OK && (uint32_t)ids->image < m->config->text.vocab)
+    if (status == G3_OK)
         status = put(m, ids->image, "<image_soft_token>", G3_TOKEN_CONTROL);
     if (status == G3_OK)
         status = put(m, ids->image_begin, "<start_of_image>", G3_TOKEN_CONTROL);
@@ -69,6 +70,7 @@ static g3_status fill(made *m) {
 g3_status g3_tokenizer_of_bytes(const g3_config *config, g3_tokenizer **out_tokenizer,
                                 g3_error *error) {
     made m = {.config = config, .error = error};
+    *out_tokenizer = NULL;
     g3_status status = g3_vocabulary_create(&m.vocabulary, error);
     if (status == G3_OK)
         status = fill(&m);

@@ -2,32 +2,33 @@
 /* A tokenizer.json of the Hugging Face tokenizers library, and the two files that
  * add tokens beside a tokenizer.model. */
 
+#include "../files/json.h"
+#include "../files/map.h"
 #include "vocabulary.h"
 
-#include <errno.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#define MOST_BYTES ((size_t)256 << 20) /* of one of these files */
+
 static g3_status load(const char *path, json_t **out_root, g3_error *error) {
-    json_error_t where;
-    *out_root = NULL;
-    errno = 0;
-    FILE *file = fopen(path, "rb");
-    if (file == NULL)
-        return g3_fail(error, G3_IO, "%s", strerror(errno));
-    *out_root = json_loadf(file, JSON_ALLOW_NUL, &where);
-    (void)fclose(file);
-    if (*out_root == NULL)
-        return g3_fail(error, G3_INVALID, "line %d, column %d: %s", where.line, where.column,
-                       where.text);
-    if (!json_is_object(*out_root)) {
+    g3_status status = g3_json_load(path, MOST_BYTES, JSON_ALLOW_NUL, out_root, error);
+    if (status == G3_OK && !json_is_object(*out_root)) {
         json_decref(*out_root);
         *out_root = NULL;
-        return g3_fail(error, G3_INVALID, "not a JSON object");
+        return g3_fail(error, G3_INVALID, "%.300s: not a JSON object", path);
     }
-    return G3_OK;
+    return status;
+}
+
+/* Text of the file for a message. */
+typedef struct shown {
+    char text[64];
+} shown;
+
+static const char *show(const char *text, shown *out) {
+    return g3_printable(text, strlen(text), out->text, sizeof out->text);
 }
 
 /* The text of a JSON string that is there, "" otherwise. */
@@ -57,8 +58,8 @@ static g3_status check_normalizer(const json_t *normalizer, bool *out_marks, g3_
     if (strcmp(type, "Replace") != 0 || strcmp(text_of(pattern), " ") != 0 ||
         strcmp(text_of(json_object_get(normalizer, "content")), "\xE2\x96\x81") != 0)
         return g3_fail(error, G3_UNSUPPORTED,
-                       "normalizer \"%.40s\": only the replacement of spaces by U+2581 is done",
-                       type);
+                       "normalizer \"%s\": only the replacement of spaces by U+2581 is done",
+                       show(type, &(shown){{0}}));
     *out_marks = true;
     return G3_OK;
 }
@@ -68,19 +69,43 @@ static g3_status check_kind(const json_t *root, g3_error *error) {
     const json_t *splitter = json_object_get(root, "pre_tokenizer");
     bool marks = false;
     if (strcmp(text_of(json_object_get(model, "type")), "BPE") != 0)
-        return g3_fail(error, G3_UNSUPPORTED, "model.type is \"%.40s\"; only BPE is read",
-                       text_of(json_object_get(model, "type")));
+        return g3_fail(error, G3_UNSUPPORTED, "model.type is \"%s\"; only BPE is read",
+                       show(text_of(json_object_get(model, "type")), &(shown){{0}}));
     /* A split at spaces finds none once they are replaced. */
     const json_t *pattern = json_object_get(json_object_get(splitter, "pattern"), "String");
     if (splitter != NULL && !json_is_null(splitter) &&
         (strcmp(text_of(json_object_get(splitter, "type")), "Split") != 0 ||
          strcmp(text_of(pattern), " ") != 0))
-        return g3_fail(error, G3_UNSUPPORTED, "pre_tokenizer \"%.40s\" is not done",
-                       text_of(json_object_get(splitter, "type")));
+        return g3_fail(error, G3_UNSUPPORTED, "pre_tokenizer \"%s\" is not done",
+                       show(text_of(json_object_get(splitter, "type")), &(shown){{0}}));
     g3_status status = check_normalizer(json_object_get(root, "normalizer"), &marks, error);
     if (status == G3_OK && !marks)
         status = g3_fail(error, G3_UNSUPPORTED, "normalizer: spaces are not replaced by U+2581");
     return status;
+}
+
+/* What gives other ids than plain merging by the list. */
+static g3_status check_options(const json_t *model, g3_error *error) {
+    static const char *const texts[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        if (text_of(json_object_get(model, texts[i]))[0] != '\0')
+            return g3_fail(error, G3_UNSUPPORTED, "model.%s is not done", texts[i]);
+    if (json_is_true(json_object_get(model, "ignore_merges")))
+        return g3_fail(error, G3_UNSUPPORTED, "model.ignore_merges is not done");
+    const double dropout = json_number_value(json_object_get(model, "dropout"));
+    if (dropout > 0 || dropout < 0)
+        return g3_fail(error, G3_UNSUPPORTED, "model.dropout is not done");
+    return G3_OK;
+}
+
+/* An added token is cut out where it stands, with nothing around it. */
+static g3_status check_added(const json_t *token, json_int_t id, g3_error *error) {
+    static const char *const flags[] = {"lstrip", "rstrip", "single_word"};
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+        if (json_is_true(json_object_get(token, flags[i])))
+            return g3_fail(error, G3_UNSUPPORTED, "added token %lld: %s is not done", (long long)id,
+                           flags[i]);
+    return G3_OK;
 }
 
 /* ---- Vocabulary and merges ----------------------------------------------------------------- */
@@ -92,8 +117,8 @@ static g3_status read_vocabulary(json_t *entries, g3_tokenizer *v, g3_error *err
         return g3_fail(error, G3_INVALID, "model.vocab is not an object of tokens");
     json_object_foreach(entries, text, id) {
         if (!json_is_integer(id))
-            return g3_fail(error, G3_INVALID, "model.vocab: the id of \"%.60s\" is no integer",
-                           text);
+            return g3_fail(error, G3_INVALID, "model.vocab: the id of \"%s\" is no integer",
+                           show(text, &(shown){{0}}));
         json_int_t number = json_integer_value(id);
         if (number >= 0 && (uint64_t)number < v->count && v->tokens[number].kind != G3_TOKEN_NONE)
             return g3_fail(error, G3_INVALID, "model.vocab: id %lld is given twice",
@@ -122,8 +147,10 @@ static g3_status read_added(const json_t *added, g3_tokenizer *v, g3_error *erro
         const json_t *id = json_object_get(token, "id");
         if (!json_is_integer(id))
             return g3_fail(error, G3_INVALID, "added_tokens: element %zu has no id", i);
-        g3_status status = add_token(v, json_integer_value(id), json_object_get(token, "content"),
-                                     json_is_true(json_object_get(token, "special")), error);
+        g3_status status = check_added(token, json_integer_value(id), error);
+        if (status == G3_OK)
+            status = add_token(v, json_integer_value(id), json_object_get(token, "content"),
+                               json_is_true(json_object_get(token, "special")), error);
         if (status != G3_OK)
             return status;
     }
@@ -182,7 +209,8 @@ static g3_status read_merge(const json_t *entries, const json_t *merge, size_t i
     int32_t result = id_of(entries, text);
     if (left_id == G3_NO_ID || right_id == G3_NO_ID || result == G3_NO_ID)
         return g3_fail(error, G3_INVALID,
-                       "model.merges: element %zu (\"%.60s\") is not made of tokens", index, text);
+                       "model.merges: element %zu (\"%s\") is not made of tokens", index,
+                       show(text, &(shown){{0}}));
     return g3_vocabulary_add_merge(v, left_id, right_id, result, error);
 }
 
@@ -191,6 +219,8 @@ static g3_status read_root(const json_t *root, g3_tokenizer *v, g3_error *error)
     json_t *entries = json_object_get(model, "vocab");
     const json_t *merges = json_object_get(model, "merges");
     g3_status status = check_kind(root, error);
+    if (status == G3_OK)
+        status = check_options(model, error);
     if (status == G3_OK)
         status = read_vocabulary(entries, v, error);
     if (status == G3_OK && !json_is_array(merges))
@@ -212,8 +242,9 @@ g3_status g3_tokenizer_from_json(const char *path, g3_tokenizer **out_tokenizer,
     json_t *root = NULL;
     *out_tokenizer = NULL;
     g3_status status = load(path, &root, error);
-    if (status == G3_OK)
-        status = g3_vocabulary_create(&vocabulary, error);
+    if (status != G3_OK)
+        return status;
+    status = g3_vocabulary_create(&vocabulary, error);
     if (status == G3_OK)
         status = read_root(root, vocabulary, error);
     json_decref(root);
@@ -249,10 +280,10 @@ static g3_status read_added_file(json_t *root, g3_tokenizer *v, g3_error *error)
     json_t *id;
     json_object_foreach(root, text, id) {
         json_t *content = json_string(text);
-        g3_status status =
-            json_is_integer(id)
-                ? add_beside(v, json_integer_value(id), content, true, error)
-                : g3_fail(error, G3_INVALID, "the id of \"%.60s\" is no integer", text);
+        g3_status status = json_is_integer(id)
+                               ? add_beside(v, json_integer_value(id), content, true, error)
+                               : g3_fail(error, G3_INVALID, "the id of \"%s\" is no integer",
+                                         show(text, &(shown){{0}}));
         json_decref(content);
         if (status != G3_OK)
             return status;
@@ -268,11 +299,14 @@ static g3_status read_config_file(json_t *root, g3_tokenizer *v, g3_error *error
         json_int_t id = 0;
         size_t digits = strspn(key, "0123456789");
         if (digits == 0 || digits > 9 || key[digits] != '\0')
-            return g3_fail(error, G3_INVALID, "added_tokens_decoder: \"%.20s\" is no id", key);
+            return g3_fail(error, G3_INVALID, "added_tokens_decoder: \"%s\" is no id",
+                           show(key, &(shown){{0}}));
         for (size_t i = 0; i < digits; i++)
             id = id * 10 + (key[i] - '0');
-        g3_status status = add_beside(v, id, json_object_get(token, "content"),
-                                      json_is_true(json_object_get(token, "special")), error);
+        g3_status status = check_added(token, id, error);
+        if (status == G3_OK)
+            status = add_beside(v, id, json_object_get(token, "content"),
+                                json_is_true(json_object_get(token, "special")), error);
         if (status != G3_OK)
             return status;
     }
@@ -290,10 +324,11 @@ static g3_status add_from(g3_tokenizer *v, const char *folder, const char *name,
     if (access(path, F_OK) != 0)
         return G3_OK;
     g3_status status = load(path, &root, error);
-    if (status == G3_OK)
-        status = read(root, v, error);
+    if (status != G3_OK)
+        return status;
+    status = read(root, v, error);
     json_decref(root);
-    return status == G3_OK ? G3_OK : g3_fail_in(error, status, name);
+    return status == G3_OK ? G3_OK : g3_fail_in(error, status, path);
 }
 
 g3_status g3_vocabulary_add_from_folder(g3_tokenizer *vocabulary, const char *folder,

@@ -2,11 +2,10 @@
 /* A SentencePiece model file: the protocol buffer ModelProto of
  * sentencepiece_model.proto, of which only the pieces are read. */
 
+#include "../files/map.h"
 #include "vocabulary.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MOST_BYTES ((size_t)256 << 20) /* of a tokenizer.model */
@@ -103,6 +102,19 @@ static g3_status check_trainer(reader r, g3_error *error) {
     return G3_OK;
 }
 
+/* Message NormalizerSpec: 3 puts a space in front of every text. */
+static g3_status check_normalizer(reader r, g3_error *error) {
+    while (r.at < r.count) {
+        field f;
+        if (!read_field(&r, &f))
+            return g3_fail(error, G3_INVALID, "the normalizer's part is cut off");
+        if (f.number == 3 && f.wire == 0 && f.value != 0)
+            return g3_fail(error, G3_UNSUPPORTED,
+                           "a SentencePiece model with add_dummy_prefix, which is not done");
+    }
+    return G3_OK;
+}
+
 static g3_status read_model(reader r, g3_tokenizer *v, g3_error *error) {
     size_t pieces = 0;
     while (r.at < r.count) {
@@ -116,42 +128,11 @@ static g3_status read_model(reader r, g3_tokenizer *v, g3_error *error) {
             status = read_piece(f.part, pieces++, v, error);
         else if (f.number == 2 && f.wire == 2)
             status = check_trainer(f.part, error);
+        else if (f.number == 3 && f.wire == 2)
+            status = check_normalizer(f.part, error);
         if (status != G3_OK)
             return status;
     }
-    return G3_OK;
-}
-
-static g3_status read_file(const char *path, uint8_t **out_bytes, size_t *out_count,
-                           g3_error *error) {
-    size_t capacity = 0, count = 0;
-    uint8_t *bytes = NULL;
-    g3_status status = G3_OK;
-    FILE *file = fopen(path, "rb");
-    *out_bytes = NULL;
-    if (file == NULL)
-        return g3_fail(error, G3_IO, "%.300s: %s", path, strerror(errno));
-    for (;;) {
-        status = g3_grow(&bytes, &capacity, count + 65535, 1, error);
-        if (status != G3_OK)
-            break;
-        size_t got = fread(bytes + count, 1, 65536, file);
-        count += got;
-        if (count > MOST_BYTES)
-            status =
-                g3_fail(error, G3_INVALID, "%.300s is larger than %zu bytes", path, MOST_BYTES);
-        if (got == 0 || status != G3_OK)
-            break;
-    }
-    if (status == G3_OK && ferror(file) != 0)
-        status = g3_fail(error, G3_IO, "%.300s: %s", path, strerror(errno));
-    (void)fclose(file);
-    if (status != G3_OK) {
-        free(bytes);
-        return status;
-    }
-    *out_bytes = bytes;
-    *out_count = count;
     return G3_OK;
 }
 
@@ -167,17 +148,19 @@ static g3_status add_from_beside(g3_tokenizer *vocabulary, const char *path, g3_
 }
 
 g3_status g3_tokenizer_from_model(const char *path, g3_tokenizer **out_tokenizer, g3_error *error) {
-    uint8_t *bytes = NULL;
-    size_t count = 0;
+    g3_map map;
     g3_tokenizer *vocabulary = NULL;
-    g3_status status = read_file(path, &bytes, &count, error);
+    g3_status status = g3_map_open(path, &map, error);
     *out_tokenizer = NULL;
     if (status != G3_OK)
         return status;
-    status = g3_vocabulary_create(&vocabulary, error);
+    if (map.count > MOST_BYTES)
+        status = g3_fail(error, G3_INVALID, "larger than %zu bytes", MOST_BYTES);
     if (status == G3_OK)
-        status = read_model((reader){bytes, count, 0}, vocabulary, error);
-    free(bytes);
+        status = g3_vocabulary_create(&vocabulary, error);
+    if (status == G3_OK)
+        status = read_model((reader){map.bytes, map.count, 0}, vocabulary, error);
+    g3_map_close(&map);
     if (status == G3_OK)
         status = add_from_beside(vocabulary, path, error);
     if (status == G3_OK)

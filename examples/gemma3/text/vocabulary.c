@@ -5,7 +5,10 @@
 #include <string.h>
 
 #define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
-enum { SPACE_MARK_BYTES = 3 };
+enum {
+    SPACE_MARK_BYTES = 3,
+    CUT_BYTES = 256 /* of a text that is looked for at every place; real ones have 93 */
+};
 
 g3_status g3_grow(void *array, size_t *capacity, size_t count, size_t size, g3_error *error) {
     if (count < *capacity)
@@ -30,6 +33,7 @@ g3_status g3_vocabulary_create(g3_tokenizer **out_vocabulary, g3_error *error) {
         return g3_fail(error, G3_HOST_MEMORY, "out of memory for the vocabulary");
     vocabulary->special = (g3_special){G3_NO_ID, G3_NO_ID, G3_NO_ID, G3_NO_ID, G3_NO_ID,
                                        G3_NO_ID, G3_NO_ID, G3_NO_ID, G3_NO_ID};
+    vocabulary->key = g3_hash_key_make();
     /* Never NULL, also when all texts are empty. */
     g3_status status = g3_grow(&vocabulary->bytes, &vocabulary->byte_capacity, 0, 1, error);
     if (status != G3_OK) {
@@ -273,19 +277,6 @@ static g3_status make_texts(g3_tokenizer *v, g3_error *error) {
 
 /* ---- Tables ------------------------------------------------------------------ */
 
-static uint64_t hash_bytes(const char *bytes, size_t count) {
-    uint64_t hash = UINT64_C(0xCBF29CE484222325) ^ count;
-    for (size_t i = 0; i < count; i++)
-        hash = (hash ^ (uint8_t)bytes[i]) * UINT64_C(0x100000001B3);
-    return hash ^ hash >> 29;
-}
-
-static uint64_t hash_pair(int32_t left, int32_t right) {
-    uint64_t hash = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right);
-    hash = (hash ^ hash >> 31) * UINT64_C(0x9E3779B97F4A7C15);
-    return hash ^ hash >> 32;
-}
-
 /* At most half full. */
 static uint32_t *make_table(size_t entries, size_t *out_mask, g3_error *error) {
     size_t slots = 16;
@@ -300,7 +291,7 @@ static uint32_t *make_table(size_t entries, size_t *out_mask, g3_error *error) {
 
 /* The slot of a key: its own or the free one where it belongs. */
 static size_t key_slot(const g3_tokenizer *v, const char *key, size_t count) {
-    size_t slot = (size_t)hash_bytes(key, count) & v->table_mask;
+    size_t slot = (size_t)g3_hash(&v->key, key, count) & v->table_mask;
     for (; v->table[slot] != 0; slot = (slot + 1) & v->table_mask) {
         const g3_token *token = &v->tokens[v->table[slot] - 1];
         if (token->key_count == count && memcmp(v->bytes + token->key, key, count) == 0)
@@ -340,13 +331,23 @@ int32_t g3_vocabulary_find(const g3_tokenizer *vocabulary, const char *key, size
 }
 
 static size_t pair_slot(const g3_tokenizer *v, int32_t left, int32_t right) {
-    size_t slot = (size_t)hash_pair(left, right) & v->pair_mask;
+    const int32_t both[] = {left, right};
+    size_t slot = (size_t)g3_hash(&v->key, both, sizeof both) & v->pair_mask;
     for (; v->pairs[slot] != 0; slot = (slot + 1) & v->pair_mask) {
         const g3_merge *merge = &v->merges[v->pairs[slot] - 1];
         if (merge->left == left && merge->right == right)
             break;
     }
     return slot;
+}
+
+static bool makes_its_result(const g3_tokenizer *v, const g3_merge *merge) {
+    const g3_token *left = &v->tokens[merge->left], *right = &v->tokens[merge->right];
+    const g3_token *result = &v->tokens[merge->result];
+    const char *key = v->bytes + result->key;
+    return mergeable(result) && result->key_count == left->key_count + right->key_count &&
+           memcmp(key, v->bytes + left->key, left->key_count) == 0 &&
+           memcmp(key + left->key_count, v->bytes + right->key, right->key_count) == 0;
 }
 
 /* A pair that is listed twice has its last rank, as in the tokenizers library.
@@ -357,9 +358,7 @@ static g3_status index_merges(g3_tokenizer *v, g3_error *error) {
         return G3_HOST_MEMORY;
     for (size_t i = 0; i < v->merge_count; i++) {
         const g3_merge *merge = &v->merges[i];
-        const g3_token *result = &v->tokens[merge->result];
-        uint32_t count = v->tokens[merge->left].key_count + v->tokens[merge->right].key_count;
-        if (mergeable(result) && result->key_count == count) /* not renamed since */
+        if (makes_its_result(v, merge)) /* no token was renamed since */
             v->pairs[pair_slot(v, merge->left, merge->right)] = (uint32_t)i + 1;
     }
     return G3_OK;
@@ -395,6 +394,9 @@ static g3_status add_node(g3_tokenizer *v, uint32_t parent, uint8_t byte, uint32
 static g3_status add_cut(g3_tokenizer *v, size_t id, g3_error *error) {
     const g3_token *token = &v->tokens[id];
     uint32_t node = 0;
+    if (token->key_count > CUT_BYTES)
+        return g3_fail(error, G3_INVALID, "token %zu is cut out of texts and longer than %d bytes",
+                       id, CUT_BYTES);
     for (uint32_t i = 0; i < token->key_count; i++) {
         uint8_t byte = (uint8_t)v->bytes[token->key + i];
         uint32_t child = child_of(v, node, byte);

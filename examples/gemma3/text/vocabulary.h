@@ -16,7 +16,7 @@
  * list, so that two splits of one token can rank differently ("a" "aa" and "aa"
  * "a"), and a pair that is not listed never merges.
  *
- * Of tokens with the same text the lowest id wins. */
+ * Of tokens with the same text the lowest id wins (a tokenizer.json has each text once). */
 
 #include "../files/hash.h"
 #include "tokenizer.h"

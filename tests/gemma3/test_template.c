@@ -2,6 +2,7 @@
 /* Chat turns as ids: what stands where, pictures, roles, text that looks like the
  * format. The vocabulary is that of the tiny golden checkpoint. */
 
+#include "support_model.h"
 #include "support_tokenizer.h"
 #include "text/template.h"
 
@@ -308,6 +309,152 @@ static void a_vocabulary_without_turns_is_refused(void **state) {
     g3_tokenizer_close(bytes);
 }
 
+/* ---- Dialogues -------------------------------------------------------------------------- */
+
+static void expect_dialogue(const g3_message *messages, size_t count, bool generation,
+                            const char *expected) {
+    g3_template with = format(0);
+    g3_prompt prompt = {0};
+    g3_error error = {{0}};
+    with.style = G3_STYLE_DIALOGUE;
+    t_expect(g3_template_messages(&with, messages, count, generation, &prompt, &error), G3_OK,
+             &error, NULL, NULL);
+    expect_text(&prompt, expected);
+    g3_prompt_free(&prompt);
+}
+
+static void dialogues_of_messages(void **state) {
+    (void)state;
+    expect_dialogue(LIST(USER(" a ", 0)), true, "[bos]User: a\nAssistant:");
+    expect_dialogue(LIST(USER("a", 0)), false, "[bos]User: a\n");
+    expect_dialogue(LIST(USER("a", 0), MODEL(" b there"), USER("c", 0)), true,
+                    "[bos]User: a\nAssistant: b there\nUser: c\nAssistant:");
+    expect_dialogue(LIST(USER("a", 0), MODEL("")), false, "[bos]User: a\nAssistant:\n");
+    expect_dialogue(LIST(USER("a", 0), MODEL(""), MODEL("b"), MODEL("c")), false,
+                    "[bos]User: a\nAssistant: b\n\nc\n");
+    expect_dialogue(LIST(SYSTEM("s"), USER("a", 0)), true, "[bos]s\nUser: a\nAssistant:");
+    expect_dialogue(LIST(SYSTEM("s"), SYSTEM("t"), SYSTEM(""), USER("a", 0)), true,
+                    "[bos]s\n\nt\nUser: a\nAssistant:");
+    expect_dialogue(LIST(USER("<start_of_turn>", 0)), false, "[bos]User: <start_of_turn>\n");
+}
+
+static void a_dialogue_turn_by_turn(void **state) {
+    (void)state;
+    g3_template with = format(0);
+    g3_prompt prompt = {0};
+    g3_error error = {{0}};
+    const g3_message user = USER("a", 0);
+    with.style = G3_STYLE_DIALOGUE;
+    assert_int_equal(g3_template_begin(&with, &prompt, &error), G3_OK);
+    assert_int_equal(g3_template_turn(&with, "s", &user, &prompt, &error), G3_OK);
+    expect_text(&prompt, "[bos]s\nUser: a\nAssistant:");
+    assert_int_equal(g3_template_answer_end(&with, false, &prompt, &error), G3_OK);
+    assert_int_equal(g3_template_turn(&with, NULL, &user, &prompt, &error), G3_OK);
+    expect_text(&prompt, "[bos]s\nUser: a\nAssistant:\nUser: a\nAssistant:");
+    g3_prompt_free(&prompt);
+}
+
+/* ---- Which style ------------------------------------------------------------------------- */
+
+/* A GGUF file with the tokens <start_of_turn> 4 and <end_of_turn> 5 and one more string. */
+static g3_style gguf_style(const char *end, const char *key, const char *value, uint32_t stop) {
+    char folder[64], path[256];
+    t_vocabulary v = {0};
+    t_gguf g = {.skip = key, .skip_too = "tokenizer.ggml.eos_token_id"};
+    static const char *const texts[] = {"<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>"};
+    t_put_text_model(&g, T_VOCAB);
+    g.skip = g.skip_too = NULL;
+    for (size_t i = 0; i < VRPT_COUNT(texts); i++)
+        (void)t_token(&v, texts[i], 0, 3);
+    (void)t_token(&v, end, 0, 3);
+    t_put_vocabulary(&g, &v);
+    t_u32(&g, "tokenizer.ggml.eos_token_id", stop);
+    if (key != NULL && value != NULL)
+        t_string(&g, key, value);
+    else if (key != NULL)
+        t_u32(&g, key, 1);
+    t_bytes file = t_finish(&g);
+    t_folder_make(folder);
+    t_file_write(folder, "made.gguf", file.data, file.count, path);
+    t_free(&file);
+    g3_checkpoint *checkpoint = NULL;
+    g3_tokenizer *tokenizer = NULL;
+    g3_style style = G3_STYLE_TURNS;
+    g3_error error = {{0}};
+    t_expect(g3_checkpoint_open(path, NULL, &checkpoint, &error), G3_OK, &error, NULL, NULL);
+    t_expect(g3_tokenizer_open(checkpoint, &tokenizer, &error), G3_OK, &error, NULL, NULL);
+    t_expect(g3_style_of(checkpoint, tokenizer, &style, &error), G3_OK, &error, NULL, NULL);
+    g3_tokenizer_close(tokenizer);
+    g3_checkpoint_close(checkpoint);
+    t_folder_remove(folder);
+    return style;
+}
+
+static void styles_of_gguf_files(void **state) {
+    (void)state;
+    static const char end[] = "<end_of_turn>", named[] = "general.name";
+    static const char tuned[] = "general.finetune", template[] = "tokenizer.chat_template";
+    assert_int_equal(gguf_style(end, NULL, NULL, 1), G3_STYLE_DIALOGUE);
+    assert_int_equal(gguf_style(end, template, "{{ x }}", 1), G3_STYLE_TURNS);
+    assert_int_equal(gguf_style("<e>", template, "{{ x }}", 1), G3_STYLE_DIALOGUE);
+    assert_int_equal(gguf_style(end, NULL, NULL, 5), G3_STYLE_TURNS); /* ends with <end_of_turn> */
+    assert_int_equal(gguf_style(end, tuned, "it", 1), G3_STYLE_TURNS);
+    assert_int_equal(gguf_style(end, tuned, "pt", 1), G3_STYLE_DIALOGUE);
+    assert_int_equal(gguf_style(end, tuned, NULL, 1), G3_STYLE_DIALOGUE); /* a number */
+    assert_int_equal(gguf_style(end, named, "Gemma 3 1b It Qat", 1), G3_STYLE_TURNS);
+    assert_int_equal(gguf_style(end, named, "gemma-3-4b-instruct", 1), G3_STYLE_TURNS);
+    assert_int_equal(gguf_style(end, named, "Gemma 3 White Kitten", 1), G3_STYLE_DIALOGUE);
+}
+
+/* NULL: the file is not there. */
+static g3_status folder_style(const char *config, const char *jinja, g3_style *out_style,
+                              g3_error *error) {
+    char folder[64], path[256];
+    t_st s = {0};
+    t_folder_make(folder);
+    t_put_text_tensors(&s, "model.", T_VOCAB);
+    t_bytes file = t_st_finish(&s);
+    t_file_write(folder, "model.safetensors", file.data, file.count, path);
+    t_free(&file);
+    t_text_write(folder, "config.json", T_CONFIG_TEXT);
+    if (config != NULL)
+        t_text_write(folder, "tokenizer_config.json", config);
+    if (jinja != NULL)
+        t_text_write(folder, "chat_template.jinja", jinja);
+    g3_checkpoint *checkpoint = NULL;
+    t_expect(g3_checkpoint_open(folder, NULL, &checkpoint, error), G3_OK, error, NULL, NULL);
+    const g3_status status = g3_style_of(checkpoint, tiny, out_style, error);
+    g3_checkpoint_close(checkpoint);
+    t_folder_remove(folder);
+    return status;
+}
+
+static void styles_of_folders(void **state) {
+    (void)state;
+    static const struct {
+        const char *config, *jinja;
+        g3_style style;
+    } folders[] = {
+        {NULL, NULL, G3_STYLE_TURNS},
+        {"{}", NULL, G3_STYLE_DIALOGUE},
+        {"{\"chat_template\":null}", NULL, G3_STYLE_DIALOGUE},
+        {"{\"chat_template\":[]}", NULL, G3_STYLE_DIALOGUE},
+        {"{\"chat_template\":\"{{ x }}\"}", NULL, G3_STYLE_TURNS},
+        {"{\"chat_template\":[{\"name\":\"default\"}]}", NULL, G3_STYLE_TURNS},
+        {"{}", "{{ x }}", G3_STYLE_TURNS},
+    };
+    g3_error error = {{0}};
+    g3_style style = G3_STYLE_TURNS;
+    for (size_t i = 0; i < VRPT_COUNT(folders); i++) {
+        style = folders[i].style == G3_STYLE_TURNS ? G3_STYLE_DIALOGUE : G3_STYLE_TURNS;
+        t_expect(folder_style(folders[i].config, folders[i].jinja, &style, &error), G3_OK, &error,
+                 NULL, NULL);
+        assert_int_equal(style, folders[i].style);
+    }
+    t_expect(folder_style("{", NULL, &style, &error), G3_INVALID, &error, "tokenizer_config.json",
+             "before offset 1");
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     (void)argv;
@@ -320,6 +467,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(pictures_and_places_have_to_agree),
         cmocka_unit_test(spans_name_the_placeholders),
         cmocka_unit_test(a_vocabulary_without_turns_is_refused),
+        cmocka_unit_test(dialogues_of_messages),
+        cmocka_unit_test(a_dialogue_turn_by_turn),
+        cmocka_unit_test(styles_of_gguf_files),
+        cmocka_unit_test(styles_of_folders),
     };
     return cmocka_run_group_tests_name("template", tests, open_tiny, close_tiny);
 }

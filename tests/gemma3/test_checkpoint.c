@@ -58,6 +58,10 @@ static void a_text_file(void **state) {
     t_gguf g = {0};
     t_put_text_model(&g, T_VOCAB);
     t_tensor(&g, "something.else", G3_F32, 8, 0, 0, 0); /* is nobody's business */
+    const uint64_t five = 5;
+    t_pad(&g, &g.data);
+    t_entry(&g, "some.ids", 1, &five, 1, 26, g.data.count); /* I32 */
+    t_put_pattern(&g.data, 20);
     write_gguf(&g, "text.gguf", path);
     g3_checkpoint *checkpoint = open_ok(path, NULL);
     const g3_config *config = g3_checkpoint_config(checkpoint);

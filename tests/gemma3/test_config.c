@@ -291,6 +291,71 @@ static void ids_that_end_answers(void **state) {
                NULL);
 }
 
+#define TINY_MM(top, text)                                                                     \
+    "{\"model_type\":\"gemma3\"," top "\"text_config\":{\"hidden_size\":64,\"vocab_size\":64," \
+    "\"num_hidden_layers\":2,\"sliding_window\":4" text "},\"vision_config\":{\"patch_size\":14}}"
+
+/* What a folder names has to be a row; what the classes start with need not be, whether
+ * the writer spelt it out or not. */
+static void ids_outside_the_vocabulary(void **state) {
+    (void)state;
+    static const struct {
+        const char *json, *part;
+    } wrong[] = {
+        {TINY_MM("", ",\"eos_token_id\":64"), "text_config.eos_token_id: 64 is outside"},
+        {TINY_MM("\"eos_token_id\":[1,5000],", ""), "config.json: eos_token_id: 5000 is outside"},
+        {TINY_MM("", ",\"bos_token_id\":64"), "text_config.bos_token_id: 64"},
+        {TINY_MM("", ",\"pad_token_id\":262144"), "text_config.pad_token_id: 262144"},
+        {TINY_MM("\"boi_token_index\":100000,", ""), "boi_token_index: 100000"},
+        {TINY_MM("\"eoi_token_id\":64,", ""), "eoi_token_id: 64"},
+        {TINY_MM("\"image_token_index\":1048577,", ""), "image_token_index: 1048577"},
+    };
+    for (size_t i = 0; i < VRPT_COUNT(wrong); i++)
+        t_hf_fails(wrong[i].json, G3_INVALID, wrong[i].part, "vocabulary of");
+    g3_hf_config read = t_hf_ok(TINY_MM("", ""), "{\"eos_token_id\":[1,106]}");
+    assert_int_equal(read.config.tokens.stop[1], 106);
+    assert_int_equal(read.config.tokens.image_begin, 255999);
+    read = t_hf_ok(TINY_MM("\"boi_token_index\":255999,\"eoi_token_index\":256000,"
+                           "\"image_token_index\":262144,",
+                           ",\"eos_token_id\":63"),
+                   NULL);
+    assert_int_equal(read.config.tokens.image_end, 256000);
+    assert_int_equal(read.config.tokens.stop[0], 63);
+    read = t_hf_ok(TINY_MM("\"image_token_index\":64,\"boi_token_index\":63,", ""), NULL);
+    assert_int_equal(read.config.tokens.image, 64); /* only a placeholder */
+    assert_int_equal(read.config.tokens.image_begin, 63);
+}
+
+/* Errors name the whole key. */
+static void keys_in_messages(void **state) {
+    (void)state;
+    static const struct {
+        const char *json, *key, *part;
+    } wrong[] = {
+        {SMALL(",\"rms_norm_eps\":1e-60"), "config.json: rms_norm_eps: ", "epsilon of the norms"},
+        {SMALL(",\"rms_norm_eps\":2"), "config.json: rms_norm_eps: ", "is 2"},
+        {SMALL(",\"rope_theta\":1e308"), "config.json: rope_theta", "1e+308"},
+        {SMALL(",\"rope_local_base_freq\":0.5"), "config.json: rope_theta of sliding", "0.5"},
+        {SMALL(",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":1e-300}"),
+         "config.json: factor", "1e-300"},
+        {SMALL(",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":1e7}"),
+         "config.json: factor", "1e+07"},
+        {TINY_MM("", ",\"head_dim\":33"), "config.json: text_config.head_dim: ", "33 is odd"},
+        {TINY_MM("", ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\"}}"),
+         "config.json: text_config.rope_parameters.full_attention.factor", "missing"},
+        {TINY_MM("\"mm_tokens_per_image\":3,", ""),
+         "config.json: mm_tokens_per_image: ", "3 tokens"},
+    };
+    for (size_t i = 0; i < VRPT_COUNT(wrong); i++)
+        t_hf_fails(wrong[i].json, G3_INVALID, wrong[i].key, wrong[i].part);
+    g3_hf_config read;
+    g3_error error = {{0}};
+    t_expect(t_hf(SMALL(""), "{\"eos_token_id\":\"x\"}", &read, &error), G3_INVALID, &error,
+             "generation_config.json: eos_token_id", NULL);
+    assert_null(strstr(error.text, " config.json"));
+    assert_int_not_equal(error.text[0], 'c');
+}
+
 static void what_the_engine_does_not_run(void **state) {
     (void)state;
     static const struct {
@@ -377,6 +442,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(rope_that_is_wrong),
         cmocka_unit_test(kinds_of_layers),
         cmocka_unit_test(ids_that_end_answers),
+        cmocka_unit_test(ids_outside_the_vocabulary),
+        cmocka_unit_test(keys_in_messages),
         cmocka_unit_test(what_the_engine_does_not_run),
         cmocka_unit_test(sizes_out_of_bounds),
         cmocka_unit_test(an_output_of_its_own),

@@ -162,6 +162,20 @@ static void rows_that_the_config_does_not_say(void **state) {
     write_tensors(&s, "model.safetensors");
     open_fails(G3_INVALID, "'model.embed_tokens.weight' at offset",
                "shape [64, 104], [64, 40] is expected");
+    /* Rows that nobody named, and each of the two published sizes for the other. */
+    t_text_write(folder, "config.json", "{\"model_type\":\"gemma3_text\"," T_TEXT_FIELDS "}");
+    t_put_text_tensors(&s, "model.", T_VOCAB + 64);
+    write_tensors(&s, "model.safetensors");
+    g3_checkpoint *unnamed = open_at(folder);
+    assert_int_equal(g3_checkpoint_config(unnamed)->text.vocab, T_VOCAB + 64);
+    g3_checkpoint_close(unnamed);
+    t_text_write(folder, "config.json",
+                 "{\"model_type\":\"gemma3_text\",\"vocab_size\":262208," T_TEXT_FIELDS "}");
+    t_put_text_tensors(&s, "model.", 262144);
+    write_tensors(&s, "model.safetensors");
+    g3_checkpoint *padded = open_at(folder);
+    assert_int_equal(g3_checkpoint_config(padded)->text.vocab, 262144);
+    g3_checkpoint_close(padded);
     static const uint32_t rows[] = {262144, 262208};
     for (size_t i = 0; i < VRPT_COUNT(rows); i++) {
         char json[512];
@@ -187,6 +201,7 @@ static void tensors_that_are_wrong(void **state) {
         const char *part;
     } wrong[] = {
         {"I32", "[64]", 256, "has type I32; F32, F16 or BF16 is needed"},
+        {"F64", "[64]", 512, "has type F64; F32, F16 or BF16 is needed"},
         {"BF16", "[1,1,1,1,64]", 128, "5 dimensions"},
         {"BF16", "[]", 2, "shape [1], [64] is expected"},
         {"BF16", "[0]", 0, "shape [0], [64] is expected"},
@@ -197,9 +212,10 @@ static void tensors_that_are_wrong(void **state) {
         t_put_text_tensors(&s, "model.", T_VOCAB);
         s.skip = NULL;
         t_st_tensor(&s, "model.norm.weight", wrong[i].dtype, wrong[i].shape, wrong[i].bytes);
+        t_st_tensor(&s, "model.something_else", "F8_E4M3", "[3]", 3); /* is nobody's business */
         write_tensors(&s, "model.safetensors");
         if (wrong[i].part != NULL)
-            open_fails(i == 0 ? G3_UNSUPPORTED : G3_INVALID, "norm.weight' at offset",
+            open_fails(i < 2 ? G3_UNSUPPORTED : G3_INVALID, "norm.weight' at offset",
                        wrong[i].part);
         else
             g3_checkpoint_close(open_at(folder));
@@ -285,6 +301,38 @@ static void files_through_an_index(void **state) {
     }
 }
 
+/* Many links to one file whose header is large. */
+static void headers_are_bounded_in_all(void **state) {
+    (void)state;
+    static const char entries[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
+                                  "\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}";
+    const uint64_t count = (uint64_t)51 << 20;
+    char path[256], link_path[256];
+    t_bytes file = {0};
+    char *header = malloc(count);
+    assert_non_null(header);
+    memset(header, ' ', count);
+    memcpy(header, entries, sizeof entries - 1);
+    t_put_u64(&file, count);
+    t_put(&file, header, count);
+    free(header);
+    t_text_write(folder, "config.json", T_CONFIG_TEXT);
+    (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    (void)unlink(path);
+    t_file_write(folder, "one.safetensors", file.data, file.count, path);
+    t_free(&file);
+    (void)snprintf(link_path, sizeof link_path, "%s/two.safetensors", folder);
+    assert_int_equal(symlink(path, link_path), 0);
+    t_text_write(folder, "model.safetensors.index.json",
+                 "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"one.safetensors\"}}");
+    open_fails(G3_INVALID, "embed_tokens.weight' is missing", NULL);
+    t_text_write(folder, "model.safetensors.index.json",
+                 "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}");
+    open_fails(G3_INVALID, "model.safetensors.index.json", "headers of its files");
+    (void)unlink(path);
+    (void)unlink(link_path);
+}
+
 static void configurations_that_are_wrong(void **state) {
     (void)state;
     char path[256];
@@ -334,6 +382,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(tensors_that_are_wrong),
         cmocka_unit_test(files_through_an_index),
         cmocka_unit_test(configurations_that_are_wrong),
+        cmocka_unit_test(headers_are_bounded_in_all),
     };
     return cmocka_run_group_tests_name("folder", tests, make_folder, remove_folder);
 }

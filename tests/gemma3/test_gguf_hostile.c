@@ -119,6 +119,72 @@ static void types_that_are_not_read(void **state) {
     }
 }
 
+/* Types that are not read have their sizes, so that what is behind them is found. */
+static void types_that_are_stepped_over(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t type;
+        uint64_t elements, bytes;
+    } types[] = {{9, 64, 72},   {10, 256, 84}, {11, 256, 110}, {15, 256, 292},
+                 {16, 256, 66}, {20, 64, 36},  {23, 256, 136}, {24, 5, 5},
+                 {25, 5, 10},   {26, 5, 20},   {27, 5, 40},    {28, 5, 40},
+                 {29, 256, 56}, {34, 256, 54}, {39, 64, 34},   {40, 128, 72}};
+    for (size_t i = 0; i < VRPT_COUNT(types); i++) {
+        t_gguf g = {0};
+        t_entry(&g, "odd", 1, &types[i].elements, 1, types[i].type, 0);
+        t_put_pattern(&g.data, types[i].bytes);
+        t_tensor(&g, "last", G3_F32, 4, 0, 0, 0);
+        t_bytes file = t_finish(&g);
+        uint8_t *copy = NULL;
+        g3_gguf *gguf = NULL;
+        g3_error error = {{0}};
+        t_expect(t_parse(file.data, file.count, &copy, &gguf, &error), G3_OK, &error, NULL, NULL);
+        assert_int_equal(g3_gguf_find(gguf, "odd")->bytes, types[i].bytes);
+        assert_int_equal(g3_gguf_find(gguf, "last")->bytes, 16);
+        assert_null(g3_type_info_get(types[i].type));
+        g3_gguf_close(gguf);
+        free(copy);
+        t_free(&file);
+    }
+}
+
+/* Eight arrays around the innermost one are stepped over, nine are not. */
+static void arrays_in_arrays(void **state) {
+    (void)state;
+    for (unsigned depth = 1; depth <= 9; depth++) {
+        t_bytes value = {0};
+        t_gguf g = {0};
+        t_put_u32(&value, 9);
+        t_put_u64(&value, 1);
+        for (unsigned i = 1; i < depth; i++) {
+            t_put_u32(&value, 9);
+            t_put_u64(&value, 1);
+        }
+        t_put_u32(&value, 4);
+        t_put_u64(&value, 2);
+        t_put_u64(&value, 7);
+        t_raw(&g, "nested", 9, value.data, value.count);
+        t_u32(&g, "behind", 5);
+        t_bytes file = t_finish(&g);
+        uint8_t *copy = NULL;
+        g3_gguf *gguf = NULL;
+        g3_error error = {{0}};
+        const g3_status got = t_parse(file.data, file.count, &copy, &gguf, &error);
+        t_expect(got, depth <= 8 ? G3_OK : G3_UNSUPPORTED, &error,
+                 depth <= 8 ? NULL : "key 'nested'", NULL);
+        uint32_t behind = 0;
+        bool found = false;
+        if (got == G3_OK)
+            t_expect(g3_gguf_u32(gguf, "behind", &behind, &found, &error), G3_OK, &error, NULL,
+                     NULL);
+        assert_int_equal(behind, depth <= 8 ? 5 : 0);
+        g3_gguf_close(gguf);
+        free(copy);
+        t_free(&file);
+        t_free(&value);
+    }
+}
+
 static void an_empty_key_is_refused(void **state) {
     (void)state;
     static const uint8_t zeros[16] = {0};
@@ -246,6 +312,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(sizes_that_overflow),
         cmocka_unit_test(places_that_are_wrong),
         cmocka_unit_test(types_that_are_not_read),
+        cmocka_unit_test(types_that_are_stepped_over),
+        cmocka_unit_test(arrays_in_arrays),
         cmocka_unit_test(an_empty_key_is_refused),
         cmocka_unit_test(alignments),
         cmocka_unit_test(duplicates),

@@ -207,6 +207,42 @@ static void sizes_are_checked_before_decoding(void **state) {
     assert_int_equal(jpeg_of_size(0, 25, &error), G3_INVALID);
 }
 
+/* Arithmetic coding has no least size: so few bytes are no large picture. */
+static void arithmetic_coding_is_bounded(void **state) {
+    (void)state;
+    static const uint8_t frame[] = {0xff, 0xc9, 0,    11, 8,    0x1f, 0x40, 0x1f, 0x40,
+                                    1,    1,    0x11, 0,  0xff, 0xda, 0,    8,    1,
+                                    1,    0,    0,    63, 0,    0,    0,    0xff, 0xd9};
+    uint8_t file[2 + 4 + 65 + sizeof frame] = {0xff, 0xd8, 0xff, 0xdb, 0, 67, 0};
+    memset(file + 7, 1, 64);
+    memcpy(file + 71, frame, sizeof frame);
+    g3_error error;
+    assert_int_equal(decode(file, sizeof file, &error), G3_INVALID);
+    assert_non_null(strstr(error.text, "not enough for 8000 x 8000"));
+    file[71 + 5] = file[71 + 7] = 0; /* 64 x 64 */
+    const g3_status small = decode(file, sizeof file, &error);
+    assert_true(small == G3_OK || strstr(error.text, "not enough") == NULL);
+}
+
+/* The scans of a file times its pixels are bounded, as the memory between them is. */
+static void scans_are_bounded(void **state) {
+    (void)state;
+    bytes file = load(FOLDER "progressive.jpg");
+    for (size_t i = 0; i + 9 < file.count; i++)
+        if (file.data[i] == 0xff && file.data[i + 1] == 0xc2) {
+            const uint8_t size[] = {0x20, 0x01, 0x20, 0x01}; /* 8193 x 8193 */
+            memcpy(file.data + i + 5, size, sizeof size);
+        }
+    uint8_t *longer = calloc(1, 1 << 20); /* enough bytes for so many pixels */
+    assert_non_null(longer);
+    memcpy(longer, file.data, file.count);
+    g3_error error;
+    assert_int_equal(decode(longer, 1 << 20, &error), G3_INVALID);
+    assert_non_null(strstr(error.text, "in several scans"));
+    free(longer);
+    free(file.data);
+}
+
 static void other_files_are_refused(void **state) {
     (void)state;
     static const char *const text[] = {"", "\xff\xd8", "GIF89a......", "RIFF....WEBPVP8 ", "BM"};
@@ -318,6 +354,8 @@ int main(void) {
         cmocka_unit_test(jpeg_that_ends_early_is_an_error),
         cmocka_unit_test(damaged_files_do_no_harm),
         cmocka_unit_test(sizes_are_checked_before_decoding),
+        cmocka_unit_test(arithmetic_coding_is_bounded),
+        cmocka_unit_test(scans_are_bounded),
         cmocka_unit_test(other_files_are_refused),
         cmocka_unit_test(resizing_equals_pillows),
         cmocka_unit_test(resizing_is_a_triangle_filter),

@@ -214,6 +214,12 @@ static void model_files_that_are_refused(void **state) {
     t_bytes file = model_file(1);
     g3_tokenizer *t = NULL;
     g3_error error = {{0}};
+    dummy_prefix = 1;
+    t_bytes spaced = model_file(2);
+    dummy_prefix = 0;
+    t_expect(read_model(&spaced, spaced.count, &t, &error), G3_UNSUPPORTED, &error, "made.model",
+             "add_dummy_prefix");
+    t_free(&spaced);
     t_expect(read_model(&file, file.count, &t, &error), G3_UNSUPPORTED, &error, "made.model",
              "BPE");
     t_free(&file);

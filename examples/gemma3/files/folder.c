@@ -13,6 +13,7 @@
 #define MAX_CONFIG_BYTES ((size_t)16 << 20)
 #define MAX_INDEX_BYTES ((size_t)100 << 20)
 #define MAX_FILES 1000u
+#define MAX_HEADER_BYTES ((uint64_t)101 << 20) /* of all files; a 27B model has 0.2 MB */
 #define MAX_TENSOR_NAME 512u
 
 char *g3_folder_join(const char *path, const char *name) {
@@ -41,6 +42,10 @@ static g3_status open_file(g3_folder *folder, const char *path, const char *name
     if (joined == NULL)
         return no_memory(error);
     size_t at = 0;
+    /* The last one is the likeliest: an index is sorted. */
+    if (folder->file_count > 0 &&
+        strcmp(g3_safetensors_path(folder->files[folder->file_count - 1]), joined) == 0)
+        at = folder->file_count - 1;
     while (at < folder->file_count && strcmp(g3_safetensors_path(folder->files[at]), joined) != 0)
         at++;
     g3_status status = G3_OK;
@@ -48,8 +53,13 @@ static g3_status open_file(g3_folder *folder, const char *path, const char *name
         status = g3_fail(error, G3_UNSUPPORTED, "more than %u files", MAX_FILES);
     else if (at == folder->file_count)
         status = g3_safetensors_open(joined, &folder->files[at], error);
-    if (status == G3_OK && at == folder->file_count)
+    if (status == G3_OK && at == folder->file_count) {
         folder->file_count++;
+        folder->header_bytes += g3_safetensors_header_bytes(folder->files[at]);
+        if (folder->header_bytes > MAX_HEADER_BYTES)
+            status = g3_fail(error, G3_INVALID, "the headers of its files take more than %u MiB",
+                             (unsigned)(MAX_HEADER_BYTES >> 20));
+    }
     free(joined);
     *out_at = at;
     return status;

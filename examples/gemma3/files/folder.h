@@ -17,6 +17,7 @@ typedef struct g3_folder_entry {
 typedef struct g3_folder {
     g3_safetensors **files;
     size_t file_count;
+    uint64_t header_bytes; /* of all files */
     g3_folder_entry *entries;
     size_t entry_count;
     g3_index index;

@@ -16,7 +16,8 @@
 struct g3_safetensors {
     g3_map map; /* empty when the bytes are the caller's */
     char *name;
-    json_t *header; /* holds the names */
+    json_t *header; /* while it is read */
+    char *names;    /* of all tensors, each ended by NUL */
     g3_st_tensor *tensors;
     size_t count;
     g3_index index;
@@ -291,12 +292,34 @@ static g3_status read_header(g3_safetensors *file, const uint8_t *bytes, uint64_
     return status == G3_INVALID ? name_entry(file, header, (size_t)length, error) : status;
 }
 
+/* The header takes many times the memory of its names, which are all that is kept. */
+static g3_status keep_names(g3_safetensors *file, g3_error *error) {
+    size_t bytes = 1;
+    for (size_t i = 0; i < file->count; i++)
+        bytes += strlen(file->tensors[i].name) + 1;
+    file->names = malloc(bytes);
+    if (file->names == NULL)
+        return g3_fail(error, G3_HOST_MEMORY, "no memory for %zu tensors", file->count);
+    char *at = file->names;
+    for (size_t i = 0; i < file->count; i++) {
+        const size_t count = strlen(file->tensors[i].name) + 1;
+        memcpy(at, file->tensors[i].name, count);
+        file->tensors[i].name = at;
+        at += count;
+    }
+    json_decref(file->header);
+    file->header = NULL;
+    return G3_OK;
+}
+
 static g3_status parse(g3_safetensors *file, const uint8_t *bytes, size_t count, g3_error *error) {
     g3_status status = read_header(file, bytes, count, error);
     if (status == G3_OK)
         status = read_entries(file, error);
     if (status == G3_OK)
         status = check_tiling(file, error);
+    if (status == G3_OK)
+        status = keep_names(file, error);
     if (status != G3_OK)
         return status;
     if (!g3_index_create(&file->index, file->count))
@@ -347,6 +370,7 @@ void g3_safetensors_close(g3_safetensors *file) {
     json_decref(file->header);
     g3_index_free(&file->index);
     free(file->tensors);
+    free(file->names);
     free(file->name);
     g3_map_close(&file->map);
     free(file);
@@ -364,5 +388,7 @@ const g3_st_tensor *g3_safetensors_find(const g3_safetensors *file, const char *
         return NULL;
     return &file->tensors[position];
 }
+
+uint64_t g3_safetensors_header_bytes(const g3_safetensors *file) { return file->data_offset; }
 
 const char *g3_safetensors_path(const g3_safetensors *file) { return file->name; }

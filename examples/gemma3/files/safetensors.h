@@ -46,6 +46,7 @@ size_t g3_safetensors_count(const g3_safetensors *file);
 const g3_st_tensor *g3_safetensors_at(const g3_safetensors *file, size_t index);
 const g3_st_tensor *g3_safetensors_find(const g3_safetensors *file, const char *name);
 const char *g3_safetensors_path(const g3_safetensors *file);
+uint64_t g3_safetensors_header_bytes(const g3_safetensors *file); /* in front of the data */
 
 /* Element index as a float (F32, F16, BF16) or an integer (I32, I64; 0 for the
  * others). index is below the number of elements. */

@@ -268,44 +268,6 @@ static void smaller_chunks_are_tried(void **state) {
     unload(&l);
 }
 
-static int stop_after(void *user) {
-    int *left = user;
-    return (*left)-- <= 0;
-}
-
-static void a_stop_between_chunks_leaves_the_conversation(void **state) {
-    (void)state;
-    loaded l;
-    load(&l, "tiny-text", "sim:64MiB", G3_FAULT_NONE);
-    float *expected = new_logits(&l), *logits = new_logits(&l);
-    g3_prompt first, second;
-    random_prompt(&l, 1, 30, &first);
-    random_prompt(&l, 2, 50, &second);
-    int left = 1000;
-    g3_session *session = NULL;
-    const g3_session_options options = {
-        .context = 128, .chunk = 10, .stop = stop_after, .user = &left};
-    assert_ok(g3_session_create(l.model, &options, &session, error));
-    assert_ok(g3_session_prefill(session, &first, NULL, NULL, error));
-    left = 3;
-    assert_int_equal(g3_session_prefill(session, &second, NULL, logits, NULL), G3_STOPPED);
-    assert_int_equal(g3_session_length(session), 30);
-    left = 1000;
-    assert_ok(g3_session_prefill(session, &second, NULL, logits, error));
-    g3_session_destroy(session);
-
-    session = open_session(&l, 128, 10);
-    assert_ok(g3_session_prefill(session, &first, NULL, NULL, error));
-    assert_ok(g3_session_prefill(session, &second, NULL, expected, error));
-    assert_memory_equal(logits, expected, l.model->output.rows * sizeof(float));
-    g3_session_destroy(session);
-    g3_prompt_free(&first);
-    g3_prompt_free(&second);
-    free(expected);
-    free(logits);
-    unload(&l);
-}
-
 /* ---- Memory --------------------------------------------------------------------------- */
 
 static uint64_t allocated(const loaded *l) { return vrp_pool_allocated_bytes(l->memory.pool); }
@@ -477,7 +439,6 @@ int main(void) {
         cmocka_unit_test(a_refused_turn_gives_its_cache_back),
         cmocka_unit_test(backing_ahead_trims_nothing),
         cmocka_unit_test(smaller_chunks_are_tried),
-        cmocka_unit_test(a_stop_between_chunks_leaves_the_conversation),
         cmocka_unit_test(nothing_stays_behind),
         cmocka_unit_test(the_cache_grows_in_place),
         cmocka_unit_test(logits_of_the_last_position_only),

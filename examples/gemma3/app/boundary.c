@@ -55,7 +55,7 @@ static int reason_text(const vrp_optimizer_report *r, char *text, size_t room) {
         return snprintf(text, room, "gap %.1f MiB is above %.1f MiB", g3_mib(r->gap_bytes),
                         g3_mib(r->threshold_bytes));
     case VRP_REASON_IDLE:
-        return snprintf(text, room, "the user types, gap %.1f MiB", g3_mib(r->gap_bytes));
+        return snprintf(text, room, "nobody waits, gap %.1f MiB", g3_mib(r->gap_bytes));
     case VRP_REASON_PRESSURE:
         return snprintf(
             text, room, "the device has %.1f MiB free, gap %.1f MiB is above the lowered %.1f MiB",

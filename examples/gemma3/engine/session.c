@@ -283,8 +283,9 @@ static g3_status encode_picture(g3_session *session, g3_picture *picture, g3_err
         const g3_image image = {config->image_size, config->image_size, picture->rgb};
         g3_image_normalise(&image, config->mean, config->std, g3_host(pixels));
     }
-    status = g3_vision_encode(session->model, session->scope, g3_host(pixels), &picture->embedding,
-                              error);
+    status =
+        g3_vision_encode(session->model, session->scope, g3_host(pixels), session->options.stop,
+                         session->options.user, &picture->embedding, error);
     g3_memory_free(session->model->memory, pixels);
     return status;
 }

@@ -24,7 +24,8 @@ typedef struct g3_session_options {
     uint32_t context; /* most positions; 0: the model's, at most 8192 */
     uint32_t chunk;   /* positions a prefill step takes; 0: 512. Images stay whole */
     g3_kv_type kv_type;
-    /* Asked between chunks; non-zero stops with G3_STOPPED at a chunk's end. */
+    /* Asked between chunks and between the layers of a picture's encoding; non-zero stops
+     * with G3_STOPPED. */
     int (*stop)(void *user);
     void *user;
 } g3_session_options;

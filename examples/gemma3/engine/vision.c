@@ -118,10 +118,13 @@ static void project(tower *t, float *x, float *out) {
                     out);
 }
 
-static g3_status run(tower *t, const float *pixels, float *out) {
+static g3_status run(tower *t, const float *pixels, int (*stop)(void *user), void *user,
+                     float *out) {
     const g3_vision_config *config = &t->model->config.vision;
     float *x = embed(t, pixels);
     for (uint32_t i = 0; i < config->layers && t->frame.status == G3_OK; i++) {
+        if (stop != NULL && stop(user) != 0)
+            return g3_fail(t->frame.error, G3_STOPPED, "stopped");
         attend(t, &t->model->vision.layers[i], x);
         if (t->frame.status == G3_OK)
             feed_forward(t, &t->model->vision.layers[i], x);
@@ -132,7 +135,8 @@ static g3_status run(tower *t, const float *pixels, float *out) {
 }
 
 g3_status g3_vision_encode(g3_model *model, vrp_scope scope, const float *pixels,
-                           vrp_devptr *out_embedding, g3_error *error) {
+                           int (*stop)(void *user), void *user, vrp_devptr *out_embedding,
+                           g3_error *error) {
     const g3_vision_config *config = &model->config.vision;
     if (!config->present)
         return g3_fail(error, G3_INVALID, "%.60s takes no pictures", model->config.name);
@@ -152,7 +156,7 @@ g3_status g3_vision_encode(g3_model *model, vrp_scope scope, const float *pixels
         model->memory, (size_t)config->tokens * model->config.text.hidden * sizeof(float),
         VRP_TAG_VISION, scope, &embedding, error);
     if (status == G3_OK)
-        status = run(&t, pixels, g3_host(embedding));
+        status = run(&t, pixels, stop, user, g3_host(embedding));
     g3_frame_end(&t.frame);
     free(t.low);
     if (status != G3_OK) {

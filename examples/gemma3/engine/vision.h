@@ -9,8 +9,10 @@
 
 /* pixels: [3][side][side] on the host, normalised. *out_embedding: a block
  * [vision.tokens][text.hidden] float32 under tag vision in the scope, to be freed by
- * the caller. Everything in between is freed. Errors: DEVICE_MEMORY. */
+ * the caller. Everything in between is freed. stop (may be NULL): asked before every
+ * layer, non-zero ends the work. Errors: DEVICE_MEMORY, STOPPED. */
 g3_status g3_vision_encode(g3_model *model, vrp_scope scope, const float *pixels,
-                           vrp_devptr *out_embedding, g3_error *error);
+                           int (*stop)(void *user), void *user, vrp_devptr *out_embedding,
+                           g3_error *error);
 
 #endif

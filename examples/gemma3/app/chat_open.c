@@ -22,13 +22,20 @@ int g3_chat_stop(void *user) {
 
 /* ---- Opening --------------------------------------------------------------------- */
 
+/* A bar on the terminal, and nothing of it left at the end. */
 static void progress(void *user, uint64_t done, uint64_t total) {
+    static const char full[] = "########################################";
+    enum { WIDTH = sizeof full - 1 };
     int *last = (int *)user;
     const int percent = total > 0 ? (int)((double)done / (double)total * 100.0) : 100;
     if (percent == *last)
         return;
     *last = percent;
-    (void)fprintf(stderr, percent < 100 ? "\rloading %d%%" : "\r            \r", percent);
+    if (percent < 100)
+        (void)fprintf(stderr, "\rloading [%-*.*s] %3d%%", (int)WIDTH, percent * (int)WIDTH / 100,
+                      full, percent);
+    else
+        (void)fprintf(stderr, "\r%*s\r", (int)WIDTH + 16, "");
 }
 
 static g3_status load(g3_chat *chat, g3_error *error) {

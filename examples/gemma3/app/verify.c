@@ -280,6 +280,6 @@ int g3_cmd_verify(int argc, char **argv) {
         return G3_EXIT_USAGE;
     }
     if (options.tokenizer != NULL)
-        return g3_verify_tokenizer(options.setup.model, options.tokenizer);
+        return g3_verify_tokenizer(g3_setup_model(options.setup.model), options.tokenizer);
     return verify_outputs(&options);
 }

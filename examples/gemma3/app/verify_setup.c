@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #ifdef _OPENMP
@@ -38,14 +39,29 @@ static void default_device(const g3_checkpoint *checkpoint, char *name, size_t r
     (void)snprintf(name, room, "sim:%" PRIu64 "MiB", mebibytes);
 }
 
+const char *g3_setup_model(const char *asked) {
+    static char path[4096];
+    const char *named = getenv("VRAMPOOL_GEMMA3_270M"), *home = getenv("HOME");
+    if (asked != NULL)
+        return asked;
+    if (named != NULL && named[0] != '\0')
+        return named;
+    (void)snprintf(path, sizeof path, "%.4000s/.cache/vrampool/gemma-3-270m-q4_k_m.gguf",
+                   home == NULL ? "" : home);
+    return path;
+}
+
 g3_status g3_setup_open(const g3_setup_options *options, g3_setup *out_setup, g3_error *error) {
     g3_setup setup = {0};
     if (options->kernels >= 0 && g3_isa_set((g3_isa)options->kernels) != 0)
         return g3_fail(error, G3_UNSUPPORTED, "this CPU cannot run the %s kernels",
                        g3_isa_name((g3_isa)options->kernels));
     setup.threads = choose_threads(options->threads);
-    g3_status status =
-        g3_checkpoint_open(options->model, options->mmproj, &setup.checkpoint, error);
+    const char *model = g3_setup_model(options->model);
+    if (options->model == NULL && access(model, F_OK) != 0)
+        return g3_fail(error, G3_IO,
+                       "no --model, and no %.300s: examples/gemma3/fetch_model.sh gets it", model);
+    g3_status status = g3_checkpoint_open(model, options->mmproj, &setup.checkpoint, error);
     if (status != G3_OK)
         return status;
     char device[48];

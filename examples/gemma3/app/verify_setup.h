@@ -12,7 +12,7 @@
 #include "options.h"
 
 typedef struct g3_setup_options {
-    const char *model;  /* a file or a folder */
+    const char *model;  /* a file or a folder; NULL: see g3_setup_model */
     const char *mmproj; /* or NULL */
     const char *device; /* NULL: a simulated device that surely holds the model */
     int32_t kernels;    /* g3_isa, or -1 for the best this CPU has */
@@ -40,8 +40,8 @@ extern const g3_choice g3_kv_choices[];
      .kind = G3_OPTION_TEXT,                                                                     \
      .out = &(o).model,                                                                          \
      .value = "PATH",                                                                            \
-     .help = "a .gguf file, or a Hugging Face folder",                                           \
-     .required = true},                                                                          \
+     .help = "a .gguf file, or a Hugging Face folder (default: the 270M model of "               \
+             "fetch_model.sh)"},                                                                 \
         {.name = "--device",                                                                     \
          .kind = G3_OPTION_TEXT,                                                                 \
          .out = &(o).device,                                                                     \
@@ -64,6 +64,10 @@ extern const g3_choice g3_kv_choices[];
         .name = "--precision", .kind = G3_OPTION_CHOICE, .out = &(o).precision, .value = "NAME", \
         .help = "int8 or float32 products of quantised weights", .choices = g3_precision_choices \
     }
+
+/* The model that was asked for; NULL: the file that VRAMPOOL_GEMMA3_270M names, else the
+ * one that fetch_model.sh makes. Static storage. */
+const char *g3_setup_model(const char *asked);
 
 /* Chooses kernels and threads, opens checkpoint, device and pool, and loads the
  * model. On failure everything is closed again. Errors: those of the parts;

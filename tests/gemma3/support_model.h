@@ -67,7 +67,7 @@ static inline void t_put_mmproj_keys(t_gguf *g) {
 }
 
 /* swapped: as in old files, ffn_down is the first matrix of the two. */
-static inline void t_put_mmproj(t_gguf *g, int swapped) {
+static inline void t_put_mmproj_of(t_gguf *g, int swapped, g3_type projection) {
     static const char *const parts[] = {"ln1", "attn_q", "attn_k", "attn_v", "attn_out", "ln2"};
     t_put_mmproj_keys(g);
     t_tensor(g, "v.patch_embd.weight", G3_F16, 7, 7, 3, 32);
@@ -76,7 +76,7 @@ static inline void t_put_mmproj(t_gguf *g, int swapped) {
     t_tensor(g, "v.post_ln.weight", G3_F32, 32, 0, 0, 0);
     t_tensor(g, "v.post_ln.bias", G3_F32, 32, 0, 0, 0);
     t_tensor(g, "mm.soft_emb_norm.weight", G3_F32, 32, 0, 0, 0);
-    t_tensor(g, "mm.input_projection.weight", G3_F16, 64, 32, 0, 0);
+    t_tensor(g, "mm.input_projection.weight", projection, 64, 32, 0, 0);
     for (unsigned layer = 0; layer < 2; layer++) {
         char name[64];
         for (size_t i = 0; i < VRPT_COUNT(parts); i++) {
@@ -96,6 +96,8 @@ static inline void t_put_mmproj(t_gguf *g, int swapped) {
         t_tensor(g, name, G3_F32, 32, 0, 0, 0);
     }
 }
+
+static inline void t_put_mmproj(t_gguf *g, int swapped) { t_put_mmproj_of(g, swapped, G3_F16); }
 
 /* ---- Folders ------------------------------------------------------------------- */
 

@@ -83,29 +83,54 @@ static g3_status load_matrix(loader *load, const g3_tensor *tensor, g3_matrix *o
     return G3_OK;
 }
 
-/* A matrix that the file holds as [inputs][outputs]: turned row by row. */
+/* A matrix that the file holds as [inputs][outputs], turned on the host; `out` is
+ * float32. Blocks of a quantised one lie along its outputs and cannot be turned: its
+ * values are. */
+static void turn(const g3_tensor *tensor, uint32_t rows, uint32_t columns, float *line,
+                 float *out) {
+    const uint64_t line_bytes = tensor->bytes / columns;
+    for (size_t column = 0; column < columns; column++) {
+        g3_dequantise(tensor->type, tensor->data + column * line_bytes, rows, line);
+        for (size_t row = 0; row < rows; row++)
+            out[row * columns + column] = line[row];
+    }
+}
+
+/* Turned elements in the type that the matrix has in memory: its own, or float32. */
+static void to_type(g3_type type, const float *values, size_t count, uint8_t *out) {
+    for (size_t i = 0; i < count; i++) {
+        const uint16_t half =
+            type == G3_F16 ? g3_float_to_half(values[i]) : g3_float_to_bf16(values[i]);
+        if (type == G3_F32)
+            memcpy(out + i * sizeof *values, &values[i], sizeof *values);
+        else
+            memcpy(out + i * sizeof half, &half, sizeof half);
+    }
+}
+
 static g3_status load_transposed(loader *load, const g3_tensor *tensor, g3_matrix *out_matrix) {
     const uint32_t rows = (uint32_t)tensor->dims[0], columns = (uint32_t)tensor->dims[1];
-    const g3_type_info *info = g3_type_info_get(tensor->type);
-    if (info->block_elements != 1)
-        return g3_fail(load->error, G3_UNSUPPORTED,
-                       "%s: a quantised %s projection cannot be turned", tensor->name, info->name);
+    const size_t count = (size_t)rows * columns;
+    const g3_type type =
+        g3_type_info_get(tensor->type)->block_elements == 1 ? tensor->type : G3_F32;
     void *data = NULL;
-    g3_status status = weight_block(load, g3_matrix_bytes(tensor->type, rows, columns), &data);
+    g3_status status = weight_block(load, g3_matrix_bytes(type, rows, columns), &data);
     if (status != G3_OK)
         return status;
-    const size_t element = info->block_bytes;
-    uint8_t *turned = malloc((size_t)rows * columns * element);
-    if (turned == NULL)
+    float *turned = malloc((count + rows) * sizeof *turned);
+    uint8_t *typed = malloc(count * g3_type_info_get(type)->block_bytes);
+    if (turned == NULL || typed == NULL) {
+        free(turned);
+        free(typed);
         return g3_fail(load->error, G3_HOST_MEMORY, "%s: no host memory to turn it", tensor->name);
-    for (size_t column = 0; column < columns; column++)
-        for (size_t row = 0; row < rows; row++)
-            memcpy(turned + (row * columns + column) * element,
-                   tensor->data + (column * rows + row) * element, element);
-    g3_matrix_pack(tensor->type, columns, 0, rows, turned, data);
+    }
+    turn(tensor, rows, columns, turned + count, turned);
+    to_type(type, turned, count, typed);
+    g3_matrix_pack(type, columns, 0, rows, typed, data);
     free(turned);
+    free(typed);
     advance(load, tensor, tensor->bytes, true);
-    *out_matrix = (g3_matrix){tensor->type, rows, columns, data};
+    *out_matrix = (g3_matrix){type, rows, columns, data};
     return G3_OK;
 }
 

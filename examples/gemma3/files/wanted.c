@@ -85,7 +85,7 @@ static const row vision_layer_rows[] = {
 
 static const row projector_rows[] = {
     {"mm.soft_emb_norm.weight", "mm_soft_emb_norm.weight", {V_HIDDEN}, true},
-    {"mm.input_projection.weight", "mm_input_projection_weight", {HIDDEN, V_HIDDEN}, true},
+    {"mm.input_projection.weight", "mm_input_projection_weight", {HIDDEN, V_HIDDEN}, false},
 };
 
 #define ROWS(table) (sizeof(table) / sizeof((table)[0]))

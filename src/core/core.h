@@ -200,6 +200,9 @@ void vrpi_gap_walk(vrpi_pool *core, vrp_gap *out, uint64_t *out_pinning_blocks);
 /* ---- place.c ---- (lock held, dropped for driver calls) */
 vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
                             uint8_t klass, uint64_t size, uint64_t alignment, vrpi_block **out);
+/* Whether a hole of another class would do for the block that is being placed; notes it
+ * in the request. Lock held. */
+int vrpi_has_spare(const vrpi_pool *core, vrpi_request *request);
 
 /* ---- block.c ---- (lock held) */
 /* A block in use becomes free for its stream; its last use has that stamp. */

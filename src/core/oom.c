@@ -247,14 +247,14 @@ vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes) {
             return VRP_OK;
         if (vrpi_fronts_flush_all(core) > 0)
             return VRP_OK;
-        if (request->has_spare)
+        if (vrpi_has_spare(core, request))
             return VRP_OUT_OF_DEVICE_MEMORY; /* the caller takes it */
         if (ask_user(core, request, free_bytes))
             return VRP_OK;
         if ((request->flags & VRP_ALLOC_NO_WAIT) == 0 && anything_pending(core) &&
             vrpi_wait_oldest(core, request->thread, &waited))
             return VRP_OK;
-    } else if (!request->has_spare && ask_user(core, request, free_bytes)) {
+    } else if (!vrpi_has_spare(core, request) && ask_user(core, request, free_bytes)) {
         return VRP_OK;
     }
     return vrpi_limit_exceeded(core, bytes) ? VRP_LIMIT_REACHED : VRP_OUT_OF_DEVICE_MEMORY;

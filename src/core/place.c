@@ -352,11 +352,6 @@ static vrp_status place_by_class(vrpi_pool *core, vrpi_request *request, vrpi_st
                 request->at_tail = 1;
             }
         }
-        if (!at.found || at.unbacked > 0) {
-            place spare = {0};
-            request->has_spare =
-                !request->no_spare && find_spare(core, stream, size, alignment, &spare);
-        }
         if (at.found)
             return take(core, request, stream, &at, size, out);
         if (core->backing == VRP_BACKING_MALLOC) {
@@ -371,8 +366,19 @@ static vrp_status place_by_class(vrpi_pool *core, vrpi_request *request, vrpi_st
     }
 }
 
+int vrpi_has_spare(const vrpi_pool *core, vrpi_request *request) {
+    place spare = {0};
+    request->has_spare = request->place_stream != NULL && !request->no_spare &&
+                         find_spare(core, request->place_stream, request->place_bytes,
+                                    request->place_alignment, &spare);
+    return request->has_spare;
+}
+
 vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
                             uint8_t klass, uint64_t size, uint64_t alignment, vrpi_block **out) {
+    request->place_stream = stream;
+    request->place_bytes = size;
+    request->place_alignment = alignment;
     for (;;) {
         place spare = {0};
         vrp_status status = place_by_class(core, request, stream, klass, size, alignment, out);
@@ -384,6 +390,7 @@ vrp_status vrpi_block_alloc(vrpi_pool *core, vrpi_request *request, vrpi_stream 
             return take(core, request, stream, &spare, size, out);
         if (!request->has_spare)
             return status;
-        request->no_spare = 1; /* gone meanwhile: the whole chain, then */
+        request->has_spare = 0; /* gone meanwhile: the whole chain, then */
+        request->no_spare = 1;
     }
 }

@@ -388,10 +388,13 @@ typedef struct vrpi_request {
     vrp_scope scope_handle;
     uint8_t tag;
     uint8_t at_tail;   /* placed at the tail so that a larger idle extent may hang over */
-    uint8_t has_spare; /* a hole of another class would do: nobody is asked or waited for */
+    uint8_t has_spare; /* a hole of another class does: the chain was cut short */
     uint8_t no_spare;  /* such a hole was taken by somebody else: do not count on one again */
     uint32_t attempts; /* of the callback */
     uint32_t rounds;   /* of the running-out chain */
+    /* The block that is being placed for it; stream NULL: none (growable buffers). */
+    vrpi_stream *place_stream;
+    uint64_t place_bytes, place_alignment;
 } vrpi_request;
 
 #endif

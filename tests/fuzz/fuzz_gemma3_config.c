@@ -14,14 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REQUIRE(condition)                             \
-    do {                                               \
-        if (!(condition)) {                            \
-            (void)fprintf(stderr, "%s\n", #condition); \
-            abort();                                   \
-        }                                              \
-    } while (0)
-
 static void check(const g3_hf_config *read) {
     const g3_text_config *text = &read->config.text;
     REQUIRE(text->layers > 0 && text->layers <= G3_MAX_LAYERS);

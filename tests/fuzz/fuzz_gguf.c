@@ -10,14 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REQUIRE(condition)                             \
-    do {                                               \
-        if (!(condition)) {                            \
-            (void)fprintf(stderr, "%s\n", #condition); \
-            abort();                                   \
-        }                                              \
-    } while (0)
-
 static void check_tensors(const g3_gguf *gguf, const uint8_t *bytes, size_t size) {
     uint8_t sum = 0;
     for (size_t i = 0; i < g3_gguf_tensor_count(gguf); i++) {

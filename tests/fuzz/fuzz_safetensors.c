@@ -10,14 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REQUIRE(condition)                             \
-    do {                                               \
-        if (!(condition)) {                            \
-            (void)fprintf(stderr, "%s\n", #condition); \
-            abort();                                   \
-        }                                              \
-    } while (0)
-
 static void check_tensors(const g3_safetensors *file, const uint8_t *bytes, size_t size) {
     double sum = 0;
     uint64_t next = 0;

@@ -9,9 +9,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "bench_read.h"
+#include "clock.h"
 #include "commands.h"
 #include "verify_setup.h"
 
@@ -38,12 +38,6 @@ typedef struct bench_result {
     double kv_read_bytes;       /* of a decode step, mean over the contexts */
     g3_memory_report memory;    /* at the end of the last repeat */
 } bench_result;
-
-static double now(void) {
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static int by_value(const void *a, const void *b) {
     const double x = *(const double *)a;
@@ -87,12 +81,12 @@ static g3_status run_once(g3_session *session, const bench_options *options, int
     g3_status status = g3_session_clear(session, error);
     if (status != G3_OK)
         return status;
-    const double start = now();
+    const double start = g3_now();
     status = g3_session_prefill(session, &prompt, NULL, logits, error);
-    const double middle = now();
+    const double middle = g3_now();
     for (uint64_t i = 0; status == G3_OK && i < options->decode; i++)
         status = g3_session_decode(session, ids[options->prompt + i], logits, error);
-    const double end = now();
+    const double end = g3_now();
     if (status != G3_OK || !counts)
         return status;
     result->prefill.samples[result->prefill.count++] = (double)options->prompt / (middle - start);
@@ -252,12 +246,7 @@ static g3_parsed parse(bench_options *options, int argc, char **argv) {
          .help = "repeats (default 5)",
          .low = 1.0,
          .high = MAX_REPEATS},
-        {.name = "--kv",
-         .kind = G3_OPTION_CHOICE,
-         .out = &options->kv_type,
-         .value = "TYPE",
-         .help = "f16 (default) or f32 cache",
-         .choices = g3_kv_choices},
+        G3_KV_ROW(options->kv_type),
         {.name = "--json",
          .kind = G3_OPTION_TEXT,
          .out = &options->json,
@@ -294,9 +283,5 @@ int g3_cmd_bench(int argc, char **argv) {
             status =
                 g3_setup_write_json(result_json(&setup, &options, &result), options.json, &error);
     }
-    g3_error closing = {{0}};
-    const g3_status closed = g3_setup_close(&setup, &closing);
-    if (status != G3_OK || closed != G3_OK)
-        return g3_setup_failed("bench", status != G3_OK ? &error : &closing);
-    return G3_EXIT_OK;
+    return g3_setup_end("bench", &setup, status, &error);
 }

@@ -5,10 +5,10 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../kernels/matrix.h"
+#include "clock.h"
 
 #define LEAST_ROUNDS 5
 #define LEAST_SECONDS 0.5 /* a busy machine has its quiet moments */
@@ -16,12 +16,6 @@
 #define MOST_BYTES (UINT64_C(4) << 30) /* enough for any cache */
 #define BLOCK_BYTES 16384u             /* what one call of a loop reads */
 #define AHEAD_BYTES 16384u             /* readable beyond the last block: it is fetched ahead */
-
-static double now(void) {
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 /* ---- Loops ------------------------------------------------------------------------- */
 
@@ -98,7 +92,7 @@ static uint64_t buffer_bytes(uint64_t wanted) {
 /* Seconds of one pass over the buffer; *io_total gets the sum of its words. */
 static double pass(read_fn loop, const line *lines, int64_t blocks, uint64_t *io_total) {
     uint64_t total = 0;
-    const double start = now();
+    const double start = g3_now();
     /* Shared out a MiB at a time: a thread that is held up does not hold up the rest. */
 #ifdef _OPENMP
 #pragma omp parallel for schedule(dynamic, 64) reduction(+ : total)
@@ -106,7 +100,7 @@ static double pass(read_fn loop, const line *lines, int64_t blocks, uint64_t *io
     for (int64_t block = 0; block < blocks; block++)
         total += loop(lines + block * LINES);
     *io_total += total;
-    return now() - start;
+    return g3_now() - start;
 }
 
 g3_status g3_bench_read(uint64_t bytes, double *out_bytes_a_second, uint64_t *out_buffer_bytes,
@@ -121,7 +115,7 @@ g3_status g3_bench_read(uint64_t bytes, double *out_bytes_a_second, uint64_t *ou
     double best = 0.0;
     uint64_t total = 0;
     uint64_t rounds = 0;
-    for (const double begin = now(); rounds < LEAST_ROUNDS || now() - begin < LEAST_SECONDS;
+    for (const double begin = g3_now(); rounds < LEAST_ROUNDS || g3_now() - begin < LEAST_SECONDS;
          rounds++)
         for (size_t i = 0; i < LOOP_COUNT; i++) {
             const double speed =

@@ -69,8 +69,8 @@ static g3_status make_format(g3_chat *chat, g3_error *error) {
     chat->format = (g3_template){
         .tokenizer = chat->tokenizer,
         .image_tokens = config->vision.present ? config->vision.tokens : 0,
-        .image_begin = ids->image_begin != G3_NO_ID ? ids->image_begin : special->image_begin,
-        .image_end = ids->image_end != G3_NO_ID ? ids->image_end : special->image_end,
+        .image_begin = ids->image_begin, /* without them the format takes the vocabulary's */
+        .image_end = ids->image_end,
         .image = ids->image != G3_NO_ID ? ids->image : special->image};
     g3_stops_collect(ids, special, &chat->stops);
     if (chat->options.style != G3_CHAT_STYLE_AUTO) {

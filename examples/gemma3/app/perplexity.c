@@ -213,12 +213,7 @@ static g3_parsed parse(perplexity_options *options, int argc, char **argv) {
          .help = "only the first N chunks",
          .low = 1.0,
          .high = 1e9},
-        {.name = "--kv",
-         .kind = G3_OPTION_CHOICE,
-         .out = &options->kv_type,
-         .value = "TYPE",
-         .help = "f16 (default) or f32 cache",
-         .choices = g3_kv_choices},
+        G3_KV_ROW(options->kv_type),
         {.name = "--json",
          .kind = G3_OPTION_TEXT,
          .out = &options->json,
@@ -249,9 +244,5 @@ int g3_cmd_perplexity(int argc, char **argv) {
     if (status != G3_OK)
         return g3_setup_failed("perplexity", &error);
     status = measure(&setup, &options, &error);
-    g3_error closing = {{0}};
-    const g3_status closed = g3_setup_close(&setup, &closing);
-    if (status != G3_OK || closed != G3_OK)
-        return g3_setup_failed("perplexity", status != G3_OK ? &error : &closing);
-    return G3_EXIT_OK;
+    return g3_setup_end("perplexity", &setup, status, &error);
 }

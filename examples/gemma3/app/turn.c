@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "chat.h"
+#include "clock.h"
 
 #define ANSWER_AHEAD 512u /* tokens of an answer whose cache is backed beforehand */
 
@@ -35,12 +35,6 @@ static g3_end end_of(g3_status status) {
     if (status == G3_CONTEXT_FULL)
         return G3_END_CONTEXT;
     return status == G3_DEVICE_MEMORY ? G3_END_MEMORY : G3_END_FAILED;
-}
-
-static double now_seconds(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 /* ---- What happens inside a turn ------------------------------------------------ */
@@ -166,9 +160,9 @@ static g3_status speak(g3_chat *chat, g3_turn *turn, g3_stream_decoder *decoder,
 static void answer(g3_chat *chat, g3_turn *turn) {
     g3_stream_decoder decoder = {0};
     g3_string out = {0};
-    const double begin = now_seconds();
+    const double begin = g3_now();
     (void)speak(chat, turn, &decoder, &out);
-    turn->answer_seconds = now_seconds() - begin;
+    turn->answer_seconds = g3_now() - begin;
     size_t printed = out.count;
     if (g3_stream_finish(&decoder, &out, NULL) == G3_OK && out.count > printed)
         print_new(chat, &out, &printed);
@@ -207,11 +201,11 @@ static g3_status ask(g3_chat *chat, g3_turn *turn) {
     for (size_t i = 0; i < turn->images; i++)
         images[i] = chat->pictures[i].image;
     const uint32_t length = g3_session_length(chat->session);
-    const double begin = now_seconds();
+    const double begin = g3_now();
     status = g3_session_prefill(chat->session, &prompt, images, chat->logits, &turn->error);
     if (status == G3_OK)
         back_answer(chat);
-    turn->prompt_seconds = now_seconds() - begin;
+    turn->prompt_seconds = g3_now() - begin;
     turn->prompt_tokens = prompt.ids.count;
     turn->prompt_begin = length;
     turn->prompt_end = length + (uint32_t)prompt.ids.count;

@@ -203,10 +203,9 @@ static int verify_outputs(const verify_options *options) {
     g3_session_destroy(run.session);
     g3_expected_close(&run.expected);
     free(run.logits);
-    g3_error closing = {{0}};
-    const g3_status closed = g3_setup_close(&run.setup, &closing);
-    if (status != G3_OK || closed != G3_OK)
-        return g3_setup_failed("verify", status != G3_OK ? &error : &closing);
+    const int ended = g3_setup_end("verify", &run.setup, status, &error);
+    if (ended != G3_EXIT_OK)
+        return ended;
     return g3_comparison_finish(&run.comparison) ? G3_EXIT_OK : G3_EXIT_FAILED;
 }
 

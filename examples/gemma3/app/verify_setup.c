@@ -102,6 +102,14 @@ int g3_setup_failed(const char *command, const g3_error *error) {
     return G3_EXIT_FAILED;
 }
 
+int g3_setup_end(const char *command, g3_setup *setup, g3_status status, const g3_error *error) {
+    g3_error closing = {{0}};
+    const g3_status closed = g3_setup_close(setup, &closing);
+    if (status != G3_OK || closed != G3_OK)
+        return g3_setup_failed(command, status != G3_OK ? error : &closing);
+    return G3_EXIT_OK;
+}
+
 g3_status g3_setup_check_json(const char *path, g3_error *error) {
     if (path == NULL || strcmp(path, "-") == 0)
         return G3_OK;

@@ -65,6 +65,13 @@ extern const g3_choice g3_kv_choices[];
         .help = "int8 or float32 products of quantised weights", .choices = g3_precision_choices \
     }
 
+/* The row of the cache's elements, for a g3_kv_type. */
+#define G3_KV_ROW(type)                                                            \
+    {                                                                              \
+        .name = "--kv", .kind = G3_OPTION_CHOICE, .out = &(type), .value = "TYPE", \
+        .help = "f16 (default) or f32 cache", .choices = g3_kv_choices             \
+    }
+
 /* The model that was asked for; NULL: the file that VRAMPOOL_GEMMA3_270M names, else the
  * one that fetch_model.sh makes. Static storage. */
 const char *g3_setup_model(const char *asked);
@@ -80,6 +87,10 @@ g3_status g3_setup_close(g3_setup *setup, g3_error *error);
 
 /* Prints "gemma3 COMMAND: text" on stderr; returns G3_EXIT_FAILED. */
 int g3_setup_failed(const char *command, const g3_error *error);
+
+/* Closes the setup at the end of a command that came to `status`; prints the first
+ * failure of the two. Returns the program's exit status. */
+int g3_setup_end(const char *command, g3_setup *setup, g3_status status, const g3_error *error);
 
 /* Whether g3_setup_write_json will find a file that it may write: asked before a long
  * run, so that its figures are not lost. Makes the file where there is none. path may be

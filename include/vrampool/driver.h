@@ -41,6 +41,9 @@ typedef uint64_t vrp_event;  /* an event of the driver */
 #define VRP_CAP_CAPTURE (1u << 4)        /* stream_is_capturing */
 #define VRP_CAP_COPY (1u << 5)           /* copy_async */
 #define VRP_CAP_DEVICE_WAIT (1u << 6)    /* stream_wait_event */
+#define VRP_CAP_EXPORT_FD (1u << 7)      /* handle_export */
+#define VRP_CAP_EXPORT_DMA_BUF (1u << 8) /* range_export */
+#define VRP_CAP_EXPORT_IPC (1u << 9)     /* ipc_export */
 
 typedef struct vrp_device_info {
     uint32_t struct_size;
@@ -85,6 +88,10 @@ typedef struct vrp_driver_ops {
                              vrp_stream stream);
     int64_t (*last_native_error)(void *ctx); /* of the calling thread's last failing call */
     void (*destroy)(void *ctx);              /* called once by vrp_driver_destroy */
+    /* Optional, one by one: sharing memory with other processes. */
+    vrp_status (*handle_export)(void *ctx, vrp_handle handle, int64_t *out_fd); /* POSIX fd */
+    vrp_status (*range_export)(void *ctx, vrp_devptr ptr, uint64_t bytes, int64_t *out_fd);
+    vrp_status (*ipc_export)(void *ctx, vrp_devptr ptr, unsigned char out_handle[64]);
 } vrp_driver_ops;
 
 typedef struct vrp_driver vrp_driver;

@@ -13,24 +13,26 @@ extern "C" {
 #endif
 
 /* name, frozen value, smallest, largest, default, unit and meaning */
-#define VRP_KNOB_MAP(X)                                                                          \
-    X(GAP_RULE, 0, 1, 3, 2, "a vrp_gap_rule")                                                    \
-    X(GAP_LIMIT_BYTES, 1, 0, UINT64_MAX, 67108864, "bytes of idle memory under GAP_RULE_LIMIT")  \
-    X(LIMIT_BYTES, 2, 0, UINT64_MAX, 0, "most bytes the pool reserves; 0: no limit")             \
-    X(CACHE_BYTES, 3, 0, 1073741824, 4194304, "most bytes in one thread's cache for one stream") \
-    X(CACHE_BLOCK_BYTES, 4, 0, 1073741824, 1048576, "largest block kept in a thread's cache")    \
-    X(DEVICE_WAITS, 5, 0, 1, 1, "whether a stream may be made to wait for another")              \
-    X(SPLIT_LIMIT_BYTES, 6, 0, UINT64_MAX, 0,                                                    \
-      "larger free blocks serve only requests of at "                                            \
-      "least half their size; 0: off")                                                           \
-    X(SEGMENT_BYTES, 7, 2097152, 1073741824, 33554432, "smallest segment of the malloc backing") \
-    X(EXTENT_SMALL_BYTES, 8, 2097152, 536870912, 2097152, "largest extent for blocks to 1 MiB")  \
-    X(EXTENT_LARGE_BYTES, 9, 2097152, 536870912, 8388608, "largest extent for larger blocks")    \
-    X(EXTENT_WEIGHTS_BYTES, 10, 2097152, 536870912, 536870912, "largest extent for weights")     \
-    X(EXTENT_LOADING_BYTES, 11, 2097152, 536870912, 67108864,                                    \
-      "largest extent while a stream has freed next to nothing")                                 \
-    X(IDLE_AGE, 12, 0, UINT64_MAX, 2000,                                                         \
-      "GAP_RULE_LIMIT gives up extents idle for that many larger operations; 0: none")
+#define VRP_KNOB_MAP(X)                                                                           \
+    X(GAP_RULE, 0, 1, 3, 2, "a vrp_gap_rule")                                                     \
+    X(GAP_LIMIT_BYTES, 1, 0, UINT64_MAX, 67108864, "bytes of idle memory under GAP_RULE_LIMIT")   \
+    X(LIMIT_BYTES, 2, 0, UINT64_MAX, 0, "most bytes the pool reserves; 0: no limit")              \
+    X(CACHE_BYTES, 3, 0, 1073741824, 33554432, "most bytes in one thread's cache for one stream") \
+    X(CACHE_BLOCK_BYTES, 4, 0, 1073741824, 1048576, "largest block kept in a thread's cache")     \
+    X(DEVICE_WAITS, 5, 0, 1, 1, "whether a stream may be made to wait for another")               \
+    X(SPLIT_LIMIT_BYTES, 6, 0, UINT64_MAX, 0,                                                     \
+      "larger free blocks serve only requests of at "                                             \
+      "least half their size; 0: off")                                                            \
+    X(SEGMENT_BYTES, 7, 2097152, 1073741824, 33554432, "smallest segment of the malloc backing")  \
+    X(EXTENT_SMALL_BYTES, 8, 2097152, 536870912, 2097152, "largest extent for blocks to 1 MiB")   \
+    X(EXTENT_LARGE_BYTES, 9, 2097152, 536870912, 8388608, "largest extent for larger blocks")     \
+    X(EXTENT_WEIGHTS_BYTES, 10, 2097152, 536870912, 536870912, "largest extent for weights")      \
+    X(EXTENT_LOADING_BYTES, 11, 2097152, 536870912, 67108864,                                     \
+      "largest extent while a stream has freed next to nothing")                                  \
+    X(IDLE_AGE, 12, 0, UINT64_MAX, 2000,                                                          \
+      "GAP_RULE_LIMIT gives up extents idle for that many larger operations; 0: none")            \
+    X(CACHE_HELD_BYTES, 13, 0, UINT64_MAX, 4294967296,                                            \
+      "most bytes of larger blocks that a thread holds until its next larger operation")
 
 typedef enum vrp_knob {
 #define VRP_KNOB_ENUM(name, value, low, high, preset, meaning) VRP_KNOB_##name = value,

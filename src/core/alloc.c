@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Requests: checks, the hit path, then the slow path. */
 
-#include "core/core.h"
-#include "core/sizeclass.h"
+#include "core/front.h"
 
 #define SIZE_LIMIT (UINT64_C(1) << 48) /* no device and no address range is larger */
 
@@ -23,7 +22,7 @@ static vrp_status limit_reached(const vrpi_request *r) {
 static vrp_status small_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *stream,
                               vrp_devptr *out) {
     uint32_t klass = vrpi_small_class(r->bytes);
-    uint32_t more = 16384 / (uint32_t)r->size;
+    uint32_t more = (uint32_t)(VRPI_MAG_BYTES / 2 / r->size);
     vrpi_slab *slab;
     vrpi_front *front;
     uint32_t index;
@@ -36,15 +35,13 @@ static vrp_status small_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *str
     front = vrpi_front_get(core, r->thread, stream, stream->handle);
     if (front == NULL)
         return VRP_OK; /* no host memory for a cache: goes without */
-    vrpi_seize(r->thread);
     for (; more > 0 && slab->free_count > 0; more--) {
         index = vrpi_slab_take(slab);
-        if (!vrpi_front_put_slot(r->thread, front, slab, index)) {
+        if (!vrpi_front_put_slot(front, slab, index)) {
             vrpi_slab_put(core, slab, index);
             break;
         }
     }
-    vrpi_leave(r->thread);
     return VRP_OK;
 }
 
@@ -66,34 +63,36 @@ static vrp_status large_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *str
     block->state = VRPI_LIVE;
     vrpi_map_set(core, block->addr, VRPI_UNIT, block);
     *out = block->addr;
-    if (r->size <= vrpi_knob(core, VRP_KNOB_CACHE_BLOCK_BYTES) &&
-        (core->config.flags & VRP_STREAMS_UNTRACKED) == 0)
+    if ((core->config.flags & VRP_STREAMS_UNTRACKED) == 0)
         (void)vrpi_front_get(core, r->thread, stream, stream->handle);
     return VRP_OK;
 }
 
 static vrp_status budget_take(vrpi_pool *core, const vrpi_request *r) {
     int taken;
-    vrpi_seize(r->thread);
     taken = vrpi_budget_take(r->thread, r->tag, r->scope, r->size);
-    vrpi_leave(r->thread);
     if (taken)
         return VRP_OK;
     (void)vrpi_budget_collect(core); /* what other threads hold and do not use */
-    vrpi_seize(r->thread);
     taken = vrpi_budget_take(r->thread, r->tag, r->scope, r->size);
-    vrpi_leave(r->thread);
     return taken ? VRP_OK : limit_reached(r);
 }
 
 /* More than the device could have beside what is live: nothing is mapped in
  * vain for it. Counters of other threads may be late, hence the margin. */
-static int hopeless(const vrpi_pool *core, uint64_t size) {
+static int hopeless(vrpi_pool *core, uint64_t size) {
     const int64_t margin = INT64_C(64) << 20;
-    int64_t live =
-        atomic_load_explicit(&core->all.allocated.current, memory_order_relaxed) - margin;
     uint64_t total = core->device.total_bytes;
-    return size > total || (live > 0 && size > total - (uint64_t)live);
+    for (int exact = 0; size <= total; exact = 1) {
+        int64_t live =
+            atomic_load_explicit(&core->all.allocated.current, memory_order_relaxed) - margin;
+        if (live <= 0 || size <= total - (uint64_t)live)
+            return 0;
+        if (exact)
+            return 1;
+        vrpi_shards_flush_all(core); /* what lies in fronts may still be counted as live */
+    }
+    return 1;
 }
 
 /* Undoes a placement that has not been counted yet. */
@@ -114,6 +113,7 @@ static vrp_status locked_alloc(vrpi_pool *core, vrpi_request *r, uint64_t key, v
     VRPI_TRY(vrpi_stream_get(core, r->thread, r->handle, key, &stream));
     VRPI_TRY(budget_take(core, r));
     core->ticks++;
+    vrpi_held_flush(core, r->thread); /* they were kept for a request of just their size */
     status = VRP_OK;
     while (status == VRP_OK && hopeless(core, r->size))
         status = vrpi_oom(core, r, r->size);
@@ -127,12 +127,10 @@ static vrp_status locked_alloc(vrpi_pool *core, vrpi_request *r, uint64_t key, v
         take_back(core, *out); /* released while a driver call was made */
         status = vrpi_fail(VRP_INVALID_ARGUMENT, "the scope was closed meanwhile");
     }
-    vrpi_seize(r->thread);
     if (status == VRP_OK)
         vrpi_count_up(r->thread, r->tag, r->scope, r->bytes, r->size);
     else
         vrpi_budget_give(r->thread, r->tag, r->scope, r->size);
-    vrpi_leave(r->thread);
     vrpi_oom_explain(core, r, status);
     vrpi_tend(core, r->thread);
     return status;
@@ -185,7 +183,6 @@ static vrp_status round_up(vrpi_request *r) {
 }
 
 static vrp_status alloc_request(vrp_pool *pool, vrpi_request *r, vrp_scope scope, vrp_devptr *out) {
-    vrpi_thread *t;
     vrp_status status = round_up(r);
     if (status != VRP_OK) {
         VRPI_TRY(vrpi_enter(pool));
@@ -193,16 +190,16 @@ static vrp_status alloc_request(vrp_pool *pool, vrpi_request *r, vrp_scope scope
         vrpi_exit(pool);
         return status;
     }
-    t = vrpi_thread_peek(pool);
     r->scope = vrpi_scope_index(scope);
     r->scope_handle = scope;
-    if (t != NULL && vrpi_cache_alloc(t, r, out))
-        return VRP_OK;
     return slow(pool, r, scope, out);
 }
 
-vrp_status vrp_alloc(vrp_pool *pool, size_t bytes, vrp_stream stream, vrp_devptr *out_ptr) {
+/* Everything that is not a hit. */
+static __attribute__((noinline)) vrp_status alloc_checked(vrp_pool *pool, size_t bytes,
+                                                          vrp_stream stream, vrp_devptr *out_ptr) {
     vrpi_request r = {.bytes = bytes, .handle = stream};
+    vrpi_thread *t;
     if (pool == NULL || out_ptr == NULL)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc: %s is NULL",
                          pool == NULL ? "pool" : "out_ptr");
@@ -214,12 +211,28 @@ vrp_status vrp_alloc(vrp_pool *pool, size_t bytes, vrp_stream stream, vrp_devptr
         *out_ptr = 0;
         return VRP_OK;
     }
+    if (vrpi_thread_current(pool) == NULL) { /* of another pool last time */
+        t = vrpi_thread_peek(pool);
+        if (t != NULL && vrpi_hit_alloc(t, bytes, VRP_TAG_OTHER, stream, 0, out_ptr))
+            return VRP_OK;
+    }
     return alloc_request(pool, &r, 0, out_ptr);
+}
+
+/* A hit needs no further check: a thread's part belongs to a pool that is open,
+ * no front has the stream of frees, and 0 bytes are no size of a slot or block. */
+vrp_status vrp_alloc(vrp_pool *pool, size_t bytes, vrp_stream stream, vrp_devptr *out_ptr) {
+    vrpi_thread *t = vrpi_thread_current(pool);
+    if (__builtin_expect(t != NULL && out_ptr != NULL, 1) &&
+        vrpi_hit_alloc(t, bytes, VRP_TAG_OTHER, stream, 0, out_ptr))
+        return VRP_OK;
+    return alloc_checked(pool, bytes, stream, out_ptr);
 }
 
 vrp_status vrp_alloc_ex(vrp_pool *pool, const vrp_alloc_info *info, vrp_devptr *out_ptr) {
     vrp_alloc_info in;
     vrpi_request r = {0};
+    vrpi_thread *t;
     VRPI_TRY(vrpi_pool_usable(pool));
     if (out_ptr == NULL)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc_ex: out_ptr is NULL");
@@ -242,5 +255,9 @@ vrp_status vrp_alloc_ex(vrp_pool *pool, const vrp_alloc_info *info, vrp_devptr *
         *out_ptr = 0;
         return VRP_OK;
     }
+    t = vrpi_thread_peek(pool);
+    if (t != NULL && in.alignment <= VRPI_UNIT &&
+        vrpi_hit_alloc(t, in.bytes, r.tag, in.stream, in.scope, out_ptr))
+        return VRP_OK;
     return alloc_request(pool, &r, in.scope, out_ptr);
 }

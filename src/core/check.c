@@ -213,14 +213,12 @@ vrp_status vrp_pool_check(vrp_pool *pool) {
     core = pool->core;
     vrpi_mutex_lock(&core->lock);
     /* Hits change blocks and counters without the lock: nobody hits meanwhile. */
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
-        vrpi_seize(t);
+    vrpi_close_all(core);
     for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
         vrpi_shards_flush(t);
     core->threads_busy = atomic_load(&pool->users) > 1;
     status = check_all(core);
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
-        vrpi_leave(t);
+    vrpi_open_all(core);
     vrpi_mutex_unlock(&core->lock);
     vrpi_exit(pool);
     return status;

@@ -71,8 +71,14 @@ void vrpi_count_many(vrpi_pool *core, uint8_t tag, uint32_t scope, int64_t block
                      int64_t requested, int64_t allocated); /* slow; any thread */
 int vrpi_budget_collect(vrpi_pool *core); /* takes back what threads hold; lock held */
 void vrpi_budget_collect_one(vrpi_thread *t);
-void vrpi_shards_flush(vrpi_thread *t);      /* t is entered or seized */
-void vrpi_shards_flush_all(vrpi_pool *core); /* lock held; seizes */
+/* The thread's own, or its gate is closed. */
+void vrpi_tag_activate(vrpi_thread *t, uint8_t tag);
+void vrpi_shards_init(vrpi_thread *t);
+void vrpi_shards_limits(vrpi_thread *t); /* after held_bytes has changed */
+void vrpi_shards_due(vrpi_thread *t);    /* the active tag's and the pool's go to their groups */
+int64_t vrpi_all_late(const vrpi_thread *t, int which); /* VRPI_REQUESTED ...: not in the group */
+void vrpi_shards_flush(vrpi_thread *t);                 /* t's own, or its gate is closed */
+void vrpi_shards_flush_all(vrpi_pool *core);            /* lock held; closes gates */
 void vrpi_group_read(vrpi_pool *core, int32_t tag, uint32_t scope, vrp_group_stats *out);
 void vrpi_blocks_read(vrpi_pool *core, vrp_counter *out);
 void vrpi_group_reset_peaks(vrpi_group *group);
@@ -81,21 +87,32 @@ void vrpi_group_budget_set(vrpi_pool *core, vrpi_group *group, uint64_t budget);
 /* ---- thread.c ---- */
 vrpi_thread *vrpi_thread_get(vrp_pool *pool);        /* NULL: no host memory; the pool is entered */
 vrpi_thread *vrpi_thread_peek(const vrp_pool *pool); /* NULL: none yet */
-void vrpi_threads_end(vrpi_pool *core);              /* at destroy */
-void vrpi_seize(vrpi_thread *t);                     /* spins; lock may be held */
-static inline void vrpi_leave(vrpi_thread *t) {
-    atomic_store_explicit(&t->busy, 0, memory_order_release);
+/* The part that the thread used last; read through it without a function call. */
+#define VRPI_TLS __attribute__((tls_model("initial-exec")))
+extern _Thread_local vrpi_thread *vrpi_current VRPI_TLS;
+static inline vrpi_thread *vrpi_thread_current(const vrp_pool *pool) {
+    vrpi_thread *t = vrpi_current;
+    return t != NULL && atomic_load_explicit(&t->pool, memory_order_relaxed) == pool ? t : NULL;
 }
+void vrpi_threads_end(vrpi_pool *core); /* at destroy */
+/* Keep threads out of their hit paths while somebody else works on their fronts
+ * and shards. Lock held, throughout. A thread that holds the lock needs none of
+ * this for its own part. */
+void vrpi_close(vrpi_thread *t);
+static inline void vrpi_open(vrpi_thread *t) { vrpi_gate_open(&t->gate); }
+void vrpi_close_all(vrpi_pool *core);
+void vrpi_open_all(vrpi_pool *core);
 vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
-                           vrp_stream handle);               /* lock held; NULL: none to be had */
-uint64_t vrpi_fronts_flush_all(vrpi_pool *core);             /* lock held; bytes */
+                           vrp_stream handle);         /* lock held; NULL: none to be had */
+uint64_t vrpi_fronts_flush_all(vrpi_pool *core);       /* lock held; bytes */
+void vrpi_held_flush(vrpi_pool *core, vrpi_thread *t); /* lock held; the caller's own */
+int vrpi_others_hold(const vrpi_pool *core);           /* lock held; larger blocks in fronts */
 void vrpi_fronts_drop(vrpi_pool *core, vrpi_stream *stream); /* lock held; of a forgotten one */
-uint64_t vrpi_cached_bytes(vrpi_pool *core);                 /* lock held */
-/* ---- front.c ---- the hit paths: no lock, no shared line; 0: not a hit */
-int vrpi_cache_alloc(vrpi_thread *t, const vrpi_request *request, vrp_devptr *out);
-int vrpi_cache_free(vrpi_thread *t, vrp_devptr ptr, vrp_stream handle);
+void vrpi_fronts_limits(vrpi_pool *core);    /* lock held; CACHE_BYTES has changed */
+uint64_t vrpi_cached_bytes(vrpi_pool *core); /* lock held */
+/* ---- front.c, and the hit paths in front.h ---- */
 void vrpi_slot_fill(vrpi_slab *slab, uint32_t index, const vrpi_request *request);
-int vrpi_front_put_slot(vrpi_thread *t, vrpi_front *front, vrpi_slab *slab, uint32_t index);
+int vrpi_front_put_slot(vrpi_front *front, vrpi_slab *slab, uint32_t index); /* 0: full */
 
 /* ---- enter and leave a public call ---- */
 vrp_status vrpi_enter(vrp_pool *pool); /* users + 1, or SHUT_DOWN, AFTER_FORK ... */

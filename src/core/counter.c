@@ -1,78 +1,122 @@
 /* SPDX-License-Identifier: MIT */
-/* Counters in shards, a shard per thread: a hit writes only its own lines. A
- * shard goes to its group when it has grown by VRPI_LEASE_BYTES and at every
- * slow path. Budgets are leased to threads in pieces of the same size. */
+/* Counters in shards, a shard per thread and tag: a hit writes only its own lines.
+ * Shards go to their groups when the thread has grown by VRPI_LEASE_BYTES.
+ * Budgets are leased to threads in pieces of the same size. */
 
-#include "core/core.h"
-
-static int64_t get(const _Atomic int64_t *x) {
-    return atomic_load_explicit(x, memory_order_relaxed);
-}
-
-static void set(_Atomic int64_t *x, int64_t value) {
-    atomic_store_explicit(x, value, memory_order_relaxed);
-}
+#include "core/counter.h"
 
 static void tally_add(vrpi_tally *tally, int64_t delta, int64_t max, int64_t total) {
     int64_t old = atomic_fetch_add_explicit(&tally->current, delta, memory_order_relaxed);
-    int64_t peak = get(&tally->peak);
+    int64_t peak = vrpi_get(&tally->peak);
     while (old + max > peak &&
            !atomic_compare_exchange_weak_explicit(&tally->peak, &peak, old + max,
                                                   memory_order_relaxed, memory_order_relaxed))
         continue;
-    (void)atomic_fetch_add_explicit(&tally->total, total, memory_order_relaxed);
+    if (total != 0)
+        (void)atomic_fetch_add_explicit(&tally->total, total, memory_order_relaxed);
+}
+
+static vrpi_tally *tally_of(vrpi_group *group, int which) {
+    return which == VRPI_REQUESTED   ? &group->requested
+           : which == VRPI_ALLOCATED ? &group->allocated
+                                     : &group->blocks;
+}
+
+static int64_t now_of(const vrpi_part *part) { return vrpi_get(&part->in) - vrpi_get(&part->out); }
+
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static void part_set(vrpi_part *part, int64_t in, int64_t out, int64_t max) {
+    vrpi_set(&part->in, in);
+    vrpi_set(&part->out, out);
+    vrpi_set(&part->max, max);
 }
 
 static void shard_flush(vrpi_shard *s, vrpi_group *group) {
-    tally_add(&group->requested, get(&s->requested), get(&s->requested_max),
-              get(&s->requested_total));
-    tally_add(&group->allocated, get(&s->allocated), get(&s->allocated_max),
-              get(&s->allocated_total));
-    tally_add(&group->blocks, get(&s->blocks), get(&s->blocks_max), get(&s->blocks_total));
-    set(&s->requested, 0);
-    set(&s->requested_max, 0);
-    set(&s->requested_total, 0);
-    set(&s->allocated, 0);
-    set(&s->allocated_max, 0);
-    set(&s->allocated_total, 0);
-    set(&s->blocks, 0);
-    set(&s->blocks_max, 0);
-    set(&s->blocks_total, 0);
+    for (int i = 0; i < VRPI_PARTS; i++) {
+        vrpi_part *part = &s->part[i];
+        if (vrpi_get(&part->in) == 0 && vrpi_get(&part->out) == 0)
+            continue;
+        tally_add(tally_of(group, i), now_of(part), vrpi_get(&part->max), vrpi_get(&part->in));
+        part_set(part, 0, 0, 0);
+    }
 }
 
-static void lease_return(vrpi_shard *s, vrpi_group *group) {
-    int64_t lease = get(&s->lease);
-    if (lease != 0)
-        (void)atomic_fetch_sub_explicit(&group->leased, lease, memory_order_relaxed);
-    set(&s->lease, 0);
+/* ---- the active tag ------------------------------------------------------------- */
+
+static vrpi_shard *active_of(vrpi_thread *t) {
+    return &t->tag[atomic_load_explicit(&t->active, memory_order_relaxed)];
 }
 
-static void up(_Atomic int64_t *current, _Atomic int64_t *max, _Atomic int64_t *total, int64_t by) {
-    int64_t now = get(current) + by;
-    set(current, now);
-    set(total, get(total) + by);
-    if (now > get(max))
-        set(max, now);
+/* The pool's part as it stands: what is folded, and what the active tag counted since. */
+static void all_of(const vrpi_thread *t, int which, int64_t *out_in, int64_t *out_out,
+                   int64_t *out_max) {
+    const vrpi_part *tag =
+        &t->tag[atomic_load_explicit(&t->active, memory_order_relaxed)].part[which];
+    const vrpi_part *mark = &t->mark[which], *all = &t->all.part[which];
+    int64_t before = now_of(all) - now_of(mark); /* without the active tag's */
+    *out_in = vrpi_get(&all->in) + vrpi_get(&tag->in) - vrpi_get(&mark->in);
+    *out_out = vrpi_get(&all->out) + vrpi_get(&tag->out) - vrpi_get(&mark->out);
+    *out_max = larger(vrpi_get(&all->max), before + vrpi_get(&tag->max));
 }
 
-static void shard_up(vrpi_shard *s, vrpi_group *group, uint64_t requested, uint64_t allocated) {
-    up(&s->requested, &s->requested_max, &s->requested_total, (int64_t)requested);
-    up(&s->allocated, &s->allocated_max, &s->allocated_total, (int64_t)allocated);
-    up(&s->blocks, &s->blocks_max, &s->blocks_total, 1);
-    if (get(&s->allocated) > VRPI_LEASE_BYTES)
-        shard_flush(s, group);
+/* Every shard is complete, until unpark. */
+static void park(vrpi_thread *t) {
+    vrpi_shard *s = active_of(t);
+    for (int i = 0; i < VRPI_PARTS; i++) {
+        int64_t in, out, max;
+        all_of(t, i, &in, &out, &max);
+        part_set(&t->all.part[i], in, out, max);
+        vrpi_set(&s->part[i].max, larger(vrpi_get(&s->part[i].max), vrpi_get(&t->mark[i].max)));
+    }
 }
 
-static void shard_down(vrpi_shard *s, vrpi_group *group, uint64_t requested, uint64_t allocated) {
-    set(&s->requested, get(&s->requested) - (int64_t)requested);
-    set(&s->allocated, get(&s->allocated) - (int64_t)allocated);
-    set(&s->blocks, get(&s->blocks) - 1);
-    if (get(&s->allocated) < -VRPI_LEASE_BYTES)
-        shard_flush(s, group);
+static void unpark(vrpi_thread *t) {
+    const int64_t lease = VRPI_LEASE_BYTES;
+    /* what is held back will be used again: not worth a visit at the group */
+    int64_t floor = -lease - (int64_t)atomic_load_explicit(&t->held_bytes, memory_order_relaxed);
+    vrpi_shard *s = active_of(t);
+    int64_t before;
+    for (int i = 0; i < VRPI_PARTS; i++) {
+        vrpi_part *part = &s->part[i];
+        part_set(&t->mark[i], vrpi_get(&part->in), vrpi_get(&part->out), vrpi_get(&part->max));
+        vrpi_set(&part->max, now_of(part));
+    }
+    before = now_of(&t->all.part[VRPI_ALLOCATED]) - now_of(&t->mark[VRPI_ALLOCATED]);
+    t->high = before > 0 ? lease - before : lease;
+    t->low = before < 0 ? floor - before : floor;
+}
+
+void vrpi_tag_activate(vrpi_thread *t, uint8_t tag) {
+    park(t);
+    atomic_store_explicit(&t->active, tag, memory_order_relaxed);
+    unpark(t);
+}
+
+void vrpi_shards_init(vrpi_thread *t) { unpark(t); }
+
+void vrpi_shards_limits(vrpi_thread *t) {
+    park(t);
+    unpark(t);
+}
+
+void vrpi_shards_due(vrpi_thread *t) {
+    park(t);
+    shard_flush(active_of(t), &t->core->tag[atomic_load(&t->active)]);
+    shard_flush(&t->all, &t->core->all);
+    unpark(t);
 }
 
 static uint64_t budget_of(const vrpi_group *group) {
     return atomic_load_explicit(&group->budget, memory_order_relaxed);
+}
+
+static void lease_return(vrpi_shard *s, vrpi_group *group) {
+    int64_t lease = vrpi_get(&s->lease);
+    if (lease == 0)
+        return;
+    (void)atomic_fetch_sub_explicit(&group->leased, lease, memory_order_relaxed);
+    vrpi_set(&s->lease, 0);
 }
 
 /* Takes `bytes` from the thread's lease, extending it; 0: the budget is used up. */
@@ -80,10 +124,10 @@ static int lease_take(vrpi_shard *s, vrpi_group *group, uint64_t bytes) {
     int64_t budget = (int64_t)budget_of(group), missing, leased;
     if (budget == 0)
         return 1;
-    if (get(&group->leased) > budget)
+    if (vrpi_get(&group->leased) > budget)
         lease_return(s, group); /* the budget was set below what was live */
-    missing = (int64_t)bytes - get(&s->lease);
-    leased = get(&group->leased);
+    missing = (int64_t)bytes - vrpi_get(&s->lease);
+    leased = vrpi_get(&group->leased);
     while (missing > 0) {
         int64_t piece = missing + VRPI_LEASE_BYTES;
         if (budget - leased < piece)
@@ -92,19 +136,19 @@ static int lease_take(vrpi_shard *s, vrpi_group *group, uint64_t bytes) {
             return 0;
         if (atomic_compare_exchange_weak_explicit(&group->leased, &leased, leased + piece,
                                                   memory_order_relaxed, memory_order_relaxed)) {
-            set(&s->lease, get(&s->lease) + piece);
+            vrpi_set(&s->lease, vrpi_get(&s->lease) + piece);
             break;
         }
     }
-    set(&s->lease, get(&s->lease) - (int64_t)bytes);
+    vrpi_set(&s->lease, vrpi_get(&s->lease) - (int64_t)bytes);
     return 1;
 }
 
 static void lease_give(vrpi_shard *s, vrpi_group *group, uint64_t bytes) {
     if (budget_of(group) == 0)
         return;
-    set(&s->lease, get(&s->lease) + (int64_t)bytes);
-    if (get(&s->lease) > 4 * VRPI_LEASE_BYTES)
+    vrpi_set(&s->lease, vrpi_get(&s->lease) + (int64_t)bytes);
+    if (vrpi_get(&s->lease) > 4 * VRPI_LEASE_BYTES)
         lease_return(s, group);
 }
 
@@ -143,13 +187,26 @@ void vrpi_budget_give(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t allo
         lease_give(scope_shard(t, scope), &vrpi_scope_at(t->core, scope)->group, allocated);
 }
 
+static void shard_up(vrpi_shard *s, vrpi_group *group, uint64_t requested, uint64_t allocated) {
+    (void)vrpi_part_up(&s->part[VRPI_REQUESTED], (int64_t)requested);
+    (void)vrpi_part_up(&s->part[VRPI_BLOCKS], 1);
+    if (vrpi_part_up(&s->part[VRPI_ALLOCATED], (int64_t)allocated) > VRPI_LEASE_BYTES)
+        shard_flush(s, group);
+}
+
+static void shard_down(vrpi_shard *s, vrpi_group *group, uint64_t requested, uint64_t allocated) {
+    (void)vrpi_part_down(&s->part[VRPI_REQUESTED], (int64_t)requested);
+    (void)vrpi_part_down(&s->part[VRPI_BLOCKS], 1);
+    if (vrpi_part_down(&s->part[VRPI_ALLOCATED], (int64_t)allocated) < -VRPI_LEASE_BYTES)
+        shard_flush(s, group);
+}
+
 void vrpi_count_up(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t requested,
                    uint64_t allocated) {
     if (scope != 0)
         shard_up(scope_shard(t, scope), &vrpi_scope_at(t->core, scope)->group, requested,
                  allocated);
-    shard_up(&t->tag[tag], &t->core->tag[tag], requested, allocated);
-    shard_up(&t->all, &t->core->all, requested, allocated);
+    vrpi_tag_up(t, tag, requested, allocated);
 }
 
 vrp_status vrpi_count_alloc(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t requested,
@@ -169,33 +226,31 @@ void vrpi_count_free(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t reque
         shard_down(shard, group, requested, allocated);
     }
     lease_give(&t->tag[tag], &t->core->tag[tag], allocated);
-    shard_down(&t->tag[tag], &t->core->tag[tag], requested, allocated);
-    shard_down(&t->all, &t->core->all, requested, allocated);
+    vrpi_tag_down(t, tag, requested, allocated);
 }
 
-static void shift(_Atomic int64_t *current, _Atomic int64_t *max, _Atomic int64_t *total,
-                  int64_t by) {
+static void shift(vrpi_part *part, int64_t by) {
     if (by > 0)
-        up(current, max, total, by);
+        (void)vrpi_part_up(part, by);
     else
-        set(current, get(current) + by);
+        (void)vrpi_part_down(part, -by);
 }
 
-static void shard_shift(vrpi_shard *s, vrpi_group *group, int64_t blocks, int64_t requested,
-                        int64_t allocated) {
-    shift(&s->requested, &s->requested_max, &s->requested_total, requested);
-    shift(&s->allocated, &s->allocated_max, &s->allocated_total, allocated);
-    shift(&s->blocks, &s->blocks_max, &s->blocks_total, blocks);
-    shard_flush(s, group);
+static void shard_shift(vrpi_shard *s, int64_t blocks, int64_t requested, int64_t allocated) {
+    shift(&s->part[VRPI_REQUESTED], requested);
+    shift(&s->part[VRPI_ALLOCATED], allocated);
+    shift(&s->part[VRPI_BLOCKS], blocks);
 }
 
 void vrpi_count_shift(vrpi_thread *t, uint8_t tag, uint32_t scope, int64_t blocks,
                       int64_t requested, int64_t allocated) {
-    if (scope != 0)
-        shard_shift(scope_shard(t, scope), &vrpi_scope_at(t->core, scope)->group, blocks, requested,
-                    allocated);
-    shard_shift(&t->tag[tag], &t->core->tag[tag], blocks, requested, allocated);
-    shard_shift(&t->all, &t->core->all, blocks, requested, allocated);
+    if (scope != 0) {
+        shard_shift(scope_shard(t, scope), blocks, requested, allocated);
+        shard_flush(scope_shard(t, scope), &vrpi_scope_at(t->core, scope)->group);
+    }
+    vrpi_tag_activate(t, tag);
+    shard_shift(&t->tag[tag], blocks, requested, allocated);
+    vrpi_shards_due(t);
 }
 
 static void group_add(vrpi_group *group, int64_t blocks, int64_t requested, int64_t allocated) {
@@ -217,9 +272,11 @@ void vrpi_count_many(vrpi_pool *core, uint8_t tag, uint32_t scope, int64_t block
 }
 
 void vrpi_shards_flush(vrpi_thread *t) {
+    park(t);
     shard_flush(&t->all, &t->core->all);
     for (int i = 0; i < VRP_TAG_COUNT; i++)
         shard_flush(&t->tag[i], &t->core->tag[i]);
+    unpark(t);
     for (int i = 0; i < VRPI_THREAD_SCOPES; i++)
         if (t->scope[i].scope != 0) {
             vrpi_group *group = &vrpi_scope_at(t->core, t->scope[i].scope)->group;
@@ -233,12 +290,12 @@ void vrpi_shards_flush(vrpi_thread *t) {
 static int64_t leases_return(vrpi_thread *t) {
     int64_t sum = 0;
     for (int i = 0; i < VRP_TAG_COUNT; i++) {
-        sum += get(&t->tag[i].lease);
+        sum += vrpi_get(&t->tag[i].lease);
         lease_return(&t->tag[i], &t->core->tag[i]);
     }
     for (int i = 0; i < VRPI_THREAD_SCOPES; i++)
         if (t->scope[i].scope != 0) {
-            sum += get(&t->scope[i].shard.lease);
+            sum += vrpi_get(&t->scope[i].shard.lease);
             lease_return(&t->scope[i].shard, &vrpi_scope_at(t->core, t->scope[i].scope)->group);
         }
     return sum;
@@ -248,106 +305,122 @@ void vrpi_budget_collect_one(vrpi_thread *t) { (void)leases_return(t); }
 
 int vrpi_budget_collect(vrpi_pool *core) {
     int64_t sum = 0;
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next) {
-        vrpi_seize(t);
+    vrpi_close_all(core);
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
         sum += leases_return(t);
-        vrpi_leave(t);
-    }
+    vrpi_open_all(core);
     return sum > 0;
 }
 
 void vrpi_shards_flush_all(vrpi_pool *core) {
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next) {
-        vrpi_seize(t);
+    vrpi_close_all(core);
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
         vrpi_shards_flush(t);
-        vrpi_leave(t);
-    }
+    vrpi_open_all(core);
+}
+
+/* Hits of a scope look at its budget in any case. */
+static int is_tag(const vrpi_pool *core, const vrpi_group *group) {
+    return group >= core->tag && group < core->tag + VRP_TAG_COUNT;
 }
 
 void vrpi_group_budget_set(vrpi_pool *core, vrpi_group *group, uint64_t budget) {
     /* With every thread's lease returned, what is leased is what is in use. */
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
-        vrpi_seize(t);
+    vrpi_close_all(core);
     for (vrpi_thread *t = core->threads; t != NULL; t = t->next) {
         (void)leases_return(t);
         vrpi_shards_flush(t);
     }
-    atomic_store_explicit(&group->leased, get(&group->allocated.current), memory_order_relaxed);
+    atomic_store_explicit(&group->leased, vrpi_get(&group->allocated.current),
+                          memory_order_relaxed);
     if (budget > (uint64_t)INT64_MAX)
         budget = (uint64_t)INT64_MAX;
+    /* before the gates open: a hit that sees no budget has begun before there was one */
+    if (is_tag(core, group) && (budget_of(group) == 0) != (budget == 0))
+        (void)atomic_fetch_add_explicit(&core->budgets, budget == 0 ? UINT32_MAX : 1,
+                                        memory_order_relaxed);
     atomic_store_explicit(&group->budget, budget, memory_order_relaxed);
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
-        vrpi_leave(t);
+    vrpi_open_all(core);
 }
 
 void vrpi_group_reset_peaks(vrpi_group *group) {
-    set(&group->requested.peak, get(&group->requested.current));
-    set(&group->allocated.peak, get(&group->allocated.current));
-    set(&group->blocks.peak, get(&group->blocks.current));
-}
-
-static vrpi_shard *shard_of(vrpi_thread *t, int32_t tag, uint32_t scope) {
-    if (scope != 0) {
-        for (int i = 0; i < VRPI_THREAD_SCOPES; i++)
-            if (t->scope[i].scope == scope)
-                return &t->scope[i].shard;
-        return NULL;
-    }
-    return tag < 0 ? &t->all : &t->tag[tag];
+    vrpi_set(&group->requested.peak, vrpi_get(&group->requested.current));
+    vrpi_set(&group->allocated.peak, vrpi_get(&group->allocated.current));
+    vrpi_set(&group->blocks.peak, vrpi_get(&group->blocks.current));
 }
 
 typedef struct sums {
     int64_t current, rise, total; /* rise: most that one thread's maximum is above its current */
 } sums;
 
-static void sum_up(sums *s, int64_t current, int64_t max, int64_t total) {
-    s->current += current;
-    s->total += total;
-    if (max - current > s->rise)
-        s->rise = max - current;
+/* One thread's part of a group: a scope (tag -1), a tag, or the pool (both none). */
+static void sum_up(const vrpi_thread *t, int32_t tag, uint32_t scope, int which, sums *s) {
+    const vrpi_shard *shard = NULL;
+    int64_t in = 0, out = 0, max = 0;
+    if (scope == 0 && tag < 0) {
+        all_of(t, which, &in, &out, &max);
+    } else {
+        for (int i = 0; scope != 0 && i < VRPI_THREAD_SCOPES; i++)
+            if (t->scope[i].scope == scope)
+                shard = &t->scope[i].shard;
+        if (scope == 0)
+            shard = &t->tag[tag];
+        if (shard == NULL)
+            return;
+        in = vrpi_get(&shard->part[which].in);
+        out = vrpi_get(&shard->part[which].out);
+        max = vrpi_get(&shard->part[which].max);
+        if (scope == 0 && atomic_load_explicit(&t->active, memory_order_relaxed) == (uint32_t)tag)
+            max = larger(max, vrpi_get(&t->mark[which].max));
+    }
+    s->current += in - out;
+    s->total += in;
+    s->rise = larger(s->rise, max - (in - out));
 }
 
 static void counter_of(const vrpi_tally *tally, const sums *s, vrp_counter *out) {
-    int64_t current = get(&tally->current) + s->current;
-    int64_t peak = get(&tally->peak);
+    int64_t current = vrpi_get(&tally->current) + s->current;
+    int64_t peak = vrpi_get(&tally->peak);
     if (current + s->rise > peak)
         peak = current + s->rise;
     out->current = current > 0 ? (uint64_t)current : 0;
     out->peak = peak > 0 ? (uint64_t)peak : 0;
-    out->total = (uint64_t)(get(&tally->total) + s->total);
+    out->total = (uint64_t)(vrpi_get(&tally->total) + s->total);
 }
 
 /* tag -1 and scope 0: the whole pool. Takes threads_lock. */
 void vrpi_group_read(vrpi_pool *core, int32_t tag, uint32_t scope, vrp_group_stats *out) {
-    sums requested = {0}, allocated = {0}, blocks = {0};
-    vrp_counter count;
-    const vrpi_group *group = scope != 0 ? &vrpi_scope_at(core, scope)->group
-                              : tag < 0  ? &core->all
-                                         : &core->tag[tag];
+    vrp_counter *counters[] = {&out->requested_bytes, &out->allocated_bytes, NULL};
+    vrp_counter blocks;
+    vrpi_group *group = scope != 0 ? &vrpi_scope_at(core, scope)->group
+                        : tag < 0  ? &core->all
+                                   : &core->tag[tag];
+    counters[VRPI_BLOCKS] = &blocks;
     vrpi_mutex_lock(&core->threads_lock);
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next) {
-        vrpi_shard *s = shard_of(t, tag, scope);
-        if (s == NULL)
-            continue;
-        sum_up(&requested, get(&s->requested), get(&s->requested_max), get(&s->requested_total));
-        sum_up(&allocated, get(&s->allocated), get(&s->allocated_max), get(&s->allocated_total));
-        sum_up(&blocks, get(&s->blocks), get(&s->blocks_max), get(&s->blocks_total));
+    for (int i = 0; i < VRPI_PARTS; i++) {
+        sums s = {0};
+        for (const vrpi_thread *t = core->threads; t != NULL; t = t->next)
+            sum_up(t, tag, scope, i, &s);
+        counter_of(tally_of(group, i), &s, counters[i]);
     }
-    counter_of(&group->requested, &requested, &out->requested_bytes);
-    counter_of(&group->allocated, &allocated, &out->allocated_bytes);
-    counter_of(&group->blocks, &blocks, &count);
     vrpi_mutex_unlock(&core->threads_lock);
     out->struct_size = sizeof *out;
     out->reserved = 0;
-    out->blocks = count.current;
+    out->blocks = blocks.current;
     out->budget_bytes = budget_of(group);
 }
 
 void vrpi_blocks_read(vrpi_pool *core, vrp_counter *out) {
-    sums blocks = {0};
+    sums s = {0};
     vrpi_mutex_lock(&core->threads_lock);
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
-        sum_up(&blocks, get(&t->all.blocks), get(&t->all.blocks_max), get(&t->all.blocks_total));
-    counter_of(&core->all.blocks, &blocks, out);
+    for (const vrpi_thread *t = core->threads; t != NULL; t = t->next)
+        sum_up(t, -1, 0, VRPI_BLOCKS, &s);
+    counter_of(&core->all.blocks, &s, out);
     vrpi_mutex_unlock(&core->threads_lock);
+}
+
+int64_t vrpi_all_late(const vrpi_thread *t, int which) {
+    int64_t in, out, max;
+    all_of(t, which, &in, &out, &max);
+    return in - out;
 }

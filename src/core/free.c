@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Frees, and what is wrong with the wrong ones. */
 
-#include "core/core.h"
+#include "core/front.h"
 
 /* Why an address cannot be freed. Lock held. */
 static vrp_status bad_free(vrpi_pool *core, vrp_devptr ptr) {
@@ -58,20 +58,12 @@ static void put_slot(vrpi_pool *core, vrpi_thread *t, vrpi_slab *slab, uint32_t 
         front = vrpi_front_get(core, t, slab->stream, slab->stream->handle);
     if (front != NULL) {
         vrpi_magazine *mag = &front->mag[slab->klass];
-        int put;
-        vrpi_seize(t);
-        put = vrpi_front_put_slot(t, front, slab, index);
-        if (!put && mag->count > 1) {
-            for (uint32_t n = mag->count / 2; n > 0; n--) {
-                vrpi_slab *other = mag->slot[--mag->count].slab;
-                uint64_t bytes = other->slot_bytes;
-                vrpi_slab_put(core, other, mag->slot[mag->count].index);
-                atomic_fetch_sub_explicit(&front->cached_bytes, bytes, memory_order_relaxed);
-                atomic_fetch_sub_explicit(&t->cached_bytes, bytes, memory_order_relaxed);
-            }
-            put = vrpi_front_put_slot(t, front, slab, index);
+        int put = vrpi_front_put_slot(front, slab, index);
+        if (!put && vrpi_mag_count(mag) > 1) {
+            for (uint32_t n = vrpi_mag_count(mag) / 2; n > 0; n--)
+                vrpi_slot_drop(core, mag);
+            put = vrpi_front_put_slot(front, slab, index);
         }
-        vrpi_leave(t);
         if (put)
             return;
     }
@@ -84,9 +76,7 @@ static void count_free(vrpi_pool *core, vrpi_thread *t, uint8_t tag, uint32_t sc
         vrpi_count_many(core, tag, scope, -1, -(int64_t)requested, -(int64_t)allocated);
         return;
     }
-    vrpi_seize(t);
     vrpi_count_free(t, tag, scope, requested, allocated);
-    vrpi_leave(t);
 }
 
 void vrpi_free_live(vrpi_pool *core, vrpi_thread *t, vrpi_block *block, vrp_devptr ptr,
@@ -151,6 +141,7 @@ static vrp_status slow(vrp_pool *pool, vrp_devptr ptr, vrp_stream handle) {
     if (handle != VRP_STREAM_OF_ALLOC && vrpi_stream_key(core, handle, &key) != VRP_OK)
         handle = VRP_STREAM_OF_ALLOC; /* a stream that the driver does not know any more */
     vrpi_mutex_lock(&core->lock);
+    vrpi_held_flush(core, t);
     status = vrpi_free_check(core, ptr, &block);
     if (status == VRP_OK) {
         if (stream_of_free(core, t, block, handle, key, &by) != VRP_OK) {
@@ -175,14 +166,24 @@ static vrp_status slow(vrp_pool *pool, vrp_devptr ptr, vrp_stream handle) {
     return status;
 }
 
-vrp_status vrp_free(vrp_pool *pool, vrp_devptr ptr, vrp_stream stream) {
+static __attribute__((noinline)) vrp_status free_checked(vrp_pool *pool, vrp_devptr ptr,
+                                                         vrp_stream stream) {
     vrpi_thread *t;
     if (pool == NULL)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_free: pool is NULL");
     if (ptr == 0)
         return vrpi_pool_usable(pool);
-    t = vrpi_thread_peek(pool);
-    if (t != NULL && vrpi_cache_free(t, ptr, stream))
-        return VRP_OK;
+    if (vrpi_thread_current(pool) == NULL) { /* of another pool last time */
+        t = vrpi_thread_peek(pool);
+        if (t != NULL && vrpi_hit_free(t, ptr, stream))
+            return VRP_OK;
+    }
     return slow(pool, ptr, stream);
+}
+
+vrp_status vrp_free(vrp_pool *pool, vrp_devptr ptr, vrp_stream stream) {
+    vrpi_thread *t = vrpi_thread_current(pool);
+    if (__builtin_expect(t != NULL, 1) && vrpi_hit_free(t, ptr, stream))
+        return VRP_OK;
+    return free_checked(pool, ptr, stream);
 }

@@ -1,186 +1,252 @@
 /* SPDX-License-Identifier: MIT */
-/* The hit paths: a thread allocates from and frees into its own front. One
- * atomic exchange on its own flag, no lock, no line that others write. */
+/* Fronts, beyond what every hit needs (front.h): finding another front, blocks of
+ * near sizes, counting with scopes and budgets, limits, flushing. */
 
-#include "core/core.h"
-#include "core/sizeclass.h"
+#include "core/front.h"
 
-/* 0 if somebody else is working on this thread's fronts just now. */
-static int enter(vrpi_thread *t) {
-    /* acquire pairs with the release of whoever seized it before */
-    if (atomic_exchange_explicit(&t->busy, 1, memory_order_acquire) != 0)
-        return 0;
-    if (vrpi_pool_usable(atomic_load_explicit(&t->pool, memory_order_relaxed)) == VRP_OK)
-        return 1;
-    vrpi_leave(t);
-    return 0;
-}
+#include <string.h>
 
-static vrpi_front *find(vrpi_thread *t, vrp_stream handle) {
+vrpi_front *vrpi_front_find(vrpi_thread *t, vrp_stream handle) {
     vrpi_front *front = t->fronts;
     if (handle == 1) /* the driver's explicit name of the legacy stream */
         handle = VRP_STREAM_LEGACY;
     while (front != NULL && front->handle != handle)
         front = front->next;
+    if (front != NULL)
+        t->hot = front;
     return front;
 }
 
-static void cached_add(vrpi_thread *t, vrpi_front *front, int64_t by) {
-    uint64_t now = atomic_load_explicit(&front->cached_bytes, memory_order_relaxed);
-    atomic_store_explicit(&front->cached_bytes, now + (uint64_t)by, memory_order_relaxed);
-    now = atomic_load_explicit(&t->cached_bytes, memory_order_relaxed);
-    atomic_store_explicit(&t->cached_bytes, now + (uint64_t)by, memory_order_relaxed);
+vrpi_front *vrpi_front_of(vrpi_thread *t, const vrpi_stream *owner, vrp_stream handle) {
+    vrpi_front *front;
+    if (handle != VRP_STREAM_OF_ALLOC) {
+        front = vrpi_front_find(t, handle);
+        return front != NULL && front->stream == owner ? front : NULL;
+    }
+    for (front = t->fronts; front != NULL && front->stream != owner; front = front->next)
+        continue;
+    return front;
 }
 
-static void mask_add(vrpi_slab *slab, uint32_t scope) {
+static void slab_mark(vrpi_slab *slab, uint32_t scope) {
     uint64_t bit = UINT64_C(1) << (scope % 64);
     if (scope != 0 && (atomic_load_explicit(&slab->scope_mask, memory_order_relaxed) & bit) == 0)
         (void)atomic_fetch_or_explicit(&slab->scope_mask, bit, memory_order_relaxed);
 }
 
+int vrpi_hit_count(vrpi_thread *t, vrp_devptr addr, uint32_t scope, uint8_t tag, uint64_t requested,
+                   uint64_t allocated) {
+    if (vrpi_count_alloc(t, tag, scope, requested, allocated) != VRP_OK)
+        return 0;
+    slab_mark(vrpi_map_get(t->core, addr)->slab, scope);
+    return 1;
+}
+
 void vrpi_slot_fill(vrpi_slab *slab, uint32_t index, const vrpi_request *request) {
-    vrpi_slot *slot = &slab->slot[index];
-    mask_add(slab, request->scope);
-    slot->scope = request->scope;
-    slot->waste = (uint16_t)(slab->slot_bytes - request->bytes);
-    slot->tag = request->tag;
-    atomic_store_explicit(&slot->state, VRPI_LIVE, memory_order_relaxed);
+    slab_mark(slab, request->scope);
+    vrpi_slot_set(&slab->slot[index], slab->slot_bytes - request->bytes, request->tag,
+                  request->scope);
 }
 
-static int alloc_slot(vrpi_thread *t, vrpi_front *front, const vrpi_request *request,
-                      vrp_devptr *out) {
-    vrpi_magazine *mag = &front->mag[vrpi_small_class(request->bytes)];
-    vrpi_slab *slab;
-    uint32_t index;
-    if (mag->count == 0)
-        return 0;
-    slab = mag->slot[mag->count - 1].slab;
-    index = mag->slot[mag->count - 1].index;
-    if (vrpi_count_alloc(t, request->tag, request->scope, request->bytes, slab->slot_bytes) !=
-        VRP_OK)
-        return 0;
-    mag->count--;
-    cached_add(t, front, -(int64_t)slab->slot_bytes);
-    vrpi_slot_fill(slab, index, request);
-    *out = slab->addr + (uint64_t)index * slab->slot_bytes;
-    return 1;
+int vrpi_front_put_slot(vrpi_front *front, vrpi_slab *slab, uint32_t index) {
+    return vrpi_mag_put(front, slab, &slab->slot[index],
+                        slab->addr + (uint64_t)index * slab->slot_bytes);
 }
 
-static int alloc_block(vrpi_thread *t, vrpi_front *front, const vrpi_request *request,
-                       vrp_devptr *out) {
-    for (uint32_t i = front->block_count; i-- > 0;) {
-        vrpi_block *block = front->block[i];
-        if (front->block_bytes[i] != request->size ||
-            (block->arena->klass == VRPI_CLASS_WEIGHTS) != (request->tag == VRP_TAG_WEIGHTS))
-            continue;
-        if (vrpi_count_alloc(t, request->tag, request->scope, request->bytes, block->bytes) !=
-            VRP_OK)
-            return 0;
-        front->block_count--;
-        front->block[i] = front->block[front->block_count];
-        front->block_bytes[i] = front->block_bytes[front->block_count];
-        cached_add(t, front, -(int64_t)block->bytes);
-        block->requested = request->bytes;
-        block->tag = request->tag;
-        block->scope = request->scope;
-        atomic_store_explicit(&block->state, VRPI_LIVE, memory_order_relaxed);
-        *out = block->addr;
-        return 1;
+/* ---- blocks of near sizes ------------------------------------------------------------ */
+
+/* Sixteen bins a doubling. */
+static uint32_t bin_of(uint64_t bytes) {
+    uint32_t exponent = 63 - (uint32_t)__builtin_clzll(bytes);
+    return (exponent - VRPI_CELL_SHIFT) * 16 + (uint32_t)((bytes >> (exponent - 4)) & 15);
+}
+
+/* There is an unused entry. */
+static void kept_link(vrpi_front *front, vrpi_block *block, uint64_t bytes) {
+    uint32_t bin = bin_of(bytes), at = front->kept_unused - 1u;
+    front->kept_unused = front->kept[at].next;
+    front->kept[at].block = block;
+    front->kept[at].bytes = (uint32_t)bytes;
+    front->kept[at].next = front->bin[bin];
+    front->bin[bin] = (uint8_t)(at + 1);
+    front->bin_mask[bin / 64] |= UINT64_C(1) << (bin % 64);
+}
+
+/* Takes the first block of a bin that is large enough, and not more than an
+ * eighth too large; NULL: none is. */
+static vrpi_block *bin_take(vrpi_front *front, uint32_t bin, uint64_t want, uint64_t *out_bytes) {
+    uint8_t *link = &front->bin[bin];
+    while (*link != 0) {
+        uint32_t at = *link - 1u;
+        uint64_t bytes = front->kept[at].bytes;
+        if (bytes >= want && bytes - want <= want >> 3) {
+            *link = front->kept[at].next;
+            front->kept[at].next = front->kept_unused;
+            front->kept_unused = (uint8_t)(at + 1);
+            if (front->bin[bin] == 0)
+                front->bin_mask[bin / 64] &= ~(UINT64_C(1) << (bin % 64));
+            *out_bytes = bytes;
+            return front->kept[at].block;
+        }
+        link = &front->kept[at].next;
     }
-    return 0;
+    return NULL;
 }
 
-int vrpi_cache_alloc(vrpi_thread *t, const vrpi_request *request, vrp_devptr *out) {
-    vrpi_front *front;
-    int hit = 0;
-    if (request->alignment > VRPI_UNIT || !enter(t))
+static int bin_filled(const vrpi_front *front, uint32_t bin) {
+    return bin < VRPI_BINS && (front->bin_mask[bin / 64] >> (bin % 64) & 1) != 0;
+}
+
+static vrpi_block *kept_take(vrpi_front *front, uint64_t want, uint64_t *out_bytes) {
+    uint32_t bin = bin_of(want);
+    vrpi_block *block = NULL;
+    for (uint32_t i = 0; i < 3 && block == NULL; i++)
+        if (bin_filled(front, bin + i))
+            block = bin_take(front, bin + i, want, out_bytes);
+    return block;
+}
+
+static vrpi_block *held_take(vrpi_front *front, uint64_t want) {
+    for (uint32_t i = front->held_count; i-- > 0;)
+        if (front->held[i].bytes == want) {
+            vrpi_block *block = front->held[i].block;
+            front->held[i] = front->held[--front->held_count];
+            return block;
+        }
+    return NULL;
+}
+
+static void held_link(vrpi_front *front, vrpi_block *block, uint64_t bytes) {
+    front->held[front->held_count].block = block;
+    front->held[front->held_count++].bytes = bytes;
+}
+
+int vrpi_recent_demote(vrpi_thread *t, vrpi_front *front) {
+    (void)t;
+    if (front->recent_held ? front->held_count == VRPI_HELD : front->kept_unused == 0)
         return 0;
-    front = find(t, request->handle);
-    /* the scope is looked at in here: a release seizes every thread first */
-    if (front != NULL &&
-        (request->scope == 0 || vrpi_scope_is(t->core, request->scope_handle, 1, 1)))
-        hit = request->bytes <= VRPI_SMALL_MAX ? alloc_slot(t, front, request, out)
-                                               : alloc_block(t, front, request, out);
-    vrpi_leave(t);
-    return hit;
+    if (front->recent_held)
+        held_link(front, front->recent, front->recent_bytes);
+    else
+        kept_link(front, front->recent, front->recent_bytes);
+    front->recent = NULL;
+    return 1;
 }
 
-int vrpi_front_put_slot(vrpi_thread *t, vrpi_front *front, vrpi_slab *slab, uint32_t index) {
-    vrpi_magazine *mag = &front->mag[slab->klass];
-    if (mag->capacity == 0) {
-        uint32_t fits = 65536 / slab->slot_bytes;
-        mag->capacity = fits > VRPI_MAG_SLOTS ? VRPI_MAG_SLOTS : fits;
+/* A block for that size becomes `recent`, whatever lies there now; NULL: there is none.
+ * It changes places with the one there, so that there is room for that. */
+vrpi_block *vrpi_near_take(vrpi_thread *t, vrpi_front *front, uint64_t want) {
+    uint64_t bytes = want;
+    vrpi_block *block = NULL;
+    uint8_t held = 0;
+    if (front->recent != NULL && front->recent_bytes >= want &&
+        (front->recent_bytes == want ||
+         (!front->recent_held && front->recent_bytes - want <= want >> 3)))
+        return front->recent;
+    if (want < VRPI_KEPT_END)
+        block = kept_take(front, want, &bytes);
+    if (block == NULL) {
+        block = held_take(front, want);
+        held = 1;
     }
-    if (mag->count >= mag->capacity)
-        return 0;
-    if (atomic_load_explicit(&front->cached_bytes, memory_order_relaxed) + slab->slot_bytes >
-        vrpi_knob(t->core, VRP_KNOB_CACHE_BYTES))
-        return 0;
-    mag->slot[mag->count].slab = slab;
-    mag->slot[mag->count].index = index;
-    mag->count++;
-    atomic_store_explicit(&slab->slot[index].state, VRPI_CACHED, memory_order_relaxed);
-    cached_add(t, front, slab->slot_bytes);
-    return 1;
-}
-
-static int free_slot(vrpi_thread *t, vrpi_slab *slab, vrp_devptr ptr, vrp_stream handle) {
-    uint32_t index = vrpi_slot_index(slab, ptr);
-    vrpi_slot *slot;
-    vrpi_front *front;
-    uint64_t requested;
-    if (index >= slab->slot_count || slab->addr + (uint64_t)index * slab->slot_bytes != ptr)
-        return 0;
-    slot = &slab->slot[index];
-    if (atomic_load_explicit(&slot->state, memory_order_relaxed) != VRPI_LIVE)
-        return 0;
-    front = handle == VRP_STREAM_OF_ALLOC ? t->fronts : find(t, handle);
-    while (front != NULL && front->stream != slab->stream)
-        front = handle == VRP_STREAM_OF_ALLOC ? front->next : NULL;
-    if (front == NULL)
-        return 0;
-    requested = slab->slot_bytes - (uint64_t)slot->waste;
-    if (!vrpi_front_put_slot(t, front, slab, index))
-        return 0;
-    vrpi_count_free(t, slot->tag, slot->scope, requested, slab->slot_bytes);
-    return 1;
-}
-
-static int free_block(vrpi_thread *t, vrpi_block *block, vrp_stream handle) {
-    const vrpi_arena *arena = block->arena;
-    vrpi_front *front;
-    if (arena == NULL || block->uses != NULL ||
-        block->bytes > vrpi_knob(t->core, VRP_KNOB_CACHE_BLOCK_BYTES) ||
-        atomic_load_explicit(&block->state, memory_order_relaxed) != VRPI_LIVE)
-        return 0;
-    front = handle == VRP_STREAM_OF_ALLOC ? t->fronts : find(t, handle);
-    while (front != NULL && front->stream != arena->stream)
-        front = handle == VRP_STREAM_OF_ALLOC ? front->next : NULL;
-    if (front == NULL || front->block_count == VRPI_FRONT_BLOCKS ||
-        atomic_load_explicit(&front->cached_bytes, memory_order_relaxed) + block->bytes >
-            vrpi_knob(t->core, VRP_KNOB_CACHE_BYTES))
-        return 0;
-    vrpi_count_free(t, block->tag, block->scope, block->requested, block->bytes);
-    front->block[front->block_count] = block;
-    front->block_bytes[front->block_count++] = block->bytes;
-    cached_add(t, front, (int64_t)block->bytes);
-    atomic_store_explicit(&block->state, VRPI_CACHED, memory_order_relaxed);
-    return 1;
-}
-
-int vrpi_cache_free(vrpi_thread *t, vrp_devptr ptr, vrp_stream handle) {
-    vrpi_block *block;
-    int hit = 0;
-    if (!enter(t))
-        return 0;
-    block = vrpi_map_get(t->core, ptr);
-    if (block != NULL) {
-        vrpi_slab *slab = block->slab;
-        if (slab != NULL)
-            hit = free_slot(t, slab, ptr, handle);
-        else if (block->addr == ptr)
-            hit = free_block(t, block, handle);
+    if (block == NULL)
+        return NULL;
+    if (front->recent != NULL && !vrpi_recent_demote(t, front)) {
+        if (held) /* the place that it had is still there */
+            held_link(front, block, bytes);
+        else
+            kept_link(front, block, bytes);
+        return NULL;
     }
-    vrpi_leave(t);
-    return hit;
+    front->recent = block;
+    front->recent_bytes = bytes;
+    front->recent_held = held;
+    return block;
+}
+
+/* ---- limits and flushing, under the pool's lock --------------------------------------- */
+
+/* Half of the limit is for slots, each class its share. */
+void vrpi_front_limits(const vrpi_pool *core, vrpi_front *front) {
+    uint64_t limit = vrpi_knob(core, VRP_KNOB_CACHE_BYTES), slots = 0;
+    for (uint32_t k = 0; k < VRPI_SMALL_CLASSES; k++) {
+        vrpi_magazine *mag = &front->mag[k];
+        uint64_t share = limit / (2 * VRPI_SMALL_CLASSES);
+        if (share > VRPI_MAG_BYTES)
+            share = VRPI_MAG_BYTES;
+        mag->slot_bytes = vrpi_small_class_bytes(k);
+        mag->capacity = (uint32_t)(share / mag->slot_bytes);
+        if (mag->capacity > VRPI_MAG_SLOTS)
+            mag->capacity = VRPI_MAG_SLOTS;
+        slots += (uint64_t)mag->capacity * mag->slot_bytes;
+    }
+    front->kept_limit = limit - slots;
+}
+
+void vrpi_front_reset(const vrpi_pool *core, vrpi_front *front) {
+    for (uint32_t i = 0; i < VRPI_KEPT; i++)
+        front->kept[i].next = (uint8_t)(i + 1 < VRPI_KEPT ? i + 2 : 0);
+    front->kept_unused = 1;
+    memset(front->bin, 0, sizeof front->bin);
+    memset(front->bin_mask, 0, sizeof front->bin_mask);
+    vrpi_front_limits(core, front);
+}
+
+static uint64_t slots_in(const vrpi_front *front) {
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < VRPI_SMALL_CLASSES; k++)
+        bytes += (uint64_t)vrpi_mag_count(&front->mag[k]) * front->mag[k].slot_bytes;
+    return bytes;
+}
+
+uint64_t vrpi_front_cached(const vrpi_front *front) {
+    return atomic_load_explicit(&front->kept_bytes, memory_order_relaxed) + slots_in(front);
+}
+
+void vrpi_slot_drop(vrpi_pool *core, vrpi_magazine *mag) {
+    uint32_t last = vrpi_mag_count(mag) - 1;
+    uint64_t addr = mag->entry[last].addr;
+    vrpi_slab *slab = vrpi_map_get(core, addr)->slab;
+    vrpi_mag_set(mag, last);
+    vrpi_slab_put(core, slab, vrpi_slot_index(slab, addr));
+}
+
+/* `recent` if it is of that kind. Bytes. */
+static uint64_t recent_flush(vrpi_pool *core, vrpi_front *front, int held) {
+    vrpi_block *block = front->recent;
+    if (block == NULL || front->recent_held != held)
+        return 0;
+    front->recent = NULL;
+    vrpi_front_account(front->thread, front, held, -front->recent_bytes);
+    vrpi_block_free(core, block, vrpi_stamp(front->stream));
+    return front->recent_bytes;
+}
+
+uint64_t vrpi_front_flush_held(vrpi_pool *core, vrpi_front *front) {
+    uint64_t bytes = recent_flush(core, front, 1);
+    while (front->held_count > 0) {
+        uint64_t size = front->held[--front->held_count].bytes;
+        vrpi_front_account(front->thread, front, 1, -size);
+        vrpi_block_free(core, front->held[front->held_count].block, vrpi_stamp(front->stream));
+        bytes += size;
+    }
+    return bytes;
+}
+
+uint64_t vrpi_front_flush(vrpi_pool *core, vrpi_front *front) {
+    uint64_t bytes = vrpi_front_flush_held(core, front) + vrpi_front_cached(front);
+    uint64_t stamp;
+    if (vrpi_front_cached(front) == 0)
+        return bytes;
+    (void)recent_flush(core, front, 0);
+    stamp = vrpi_stamp(front->stream);
+    for (uint32_t k = 0; k < VRPI_SMALL_CLASSES; k++)
+        while (vrpi_mag_count(&front->mag[k]) > 0)
+            vrpi_slot_drop(core, &front->mag[k]);
+    for (uint32_t bin = 0; bin < VRPI_BINS; bin++)
+        for (uint8_t at = front->bin[bin]; at != 0; at = front->kept[at - 1].next)
+            vrpi_block_free(core, front->kept[at - 1].block, stamp);
+    vrpi_front_reset(core, front);
+    atomic_store_explicit(&front->kept_bytes, 0, memory_order_relaxed);
+    return bytes;
 }

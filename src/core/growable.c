@@ -212,9 +212,7 @@ static int budget_take(vrpi_pool *core, vrpi_thread *t, uint8_t tag, uint32_t sc
     for (int tries = 0; tries < 2 && !taken; tries++) {
         if (tries == 1 && !vrpi_budget_collect(core)) /* what others hold and do not use */
             return 0;
-        vrpi_seize(t);
         taken = vrpi_budget_take(t, tag, scope, bytes);
-        vrpi_leave(t);
     }
     return taken;
 }
@@ -232,7 +230,6 @@ static vrp_status resize_vmm(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, u
     } else {
         granules_use(core, b, granule_up(core, bytes) / g, granule_up(core, b->size) / g, 0);
     }
-    vrpi_seize(t);
     if (status == VRP_OK && now < old)
         vrpi_budget_give(t, b->tag, scope, old - now);
     if (status == VRP_OK)
@@ -240,7 +237,6 @@ static vrp_status resize_vmm(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, u
                          (int64_t)now - (int64_t)old);
     else
         vrpi_budget_give(t, b->tag, scope, now - old);
-    vrpi_leave(t);
     if (status == VRP_OK) {
         block_resize(core, b, bytes);
         b->size = bytes;
@@ -280,11 +276,9 @@ static vrp_status resize_in_place(vrpi_pool *core, vrpi_thread *t, vrp_growable 
     if (size < old)
         vrpi_block_cut(core, b->block, size, vrpi_stamp(b->stream));
     b->block->requested = bytes;
-    vrpi_seize(t);
     vrpi_budget_give(t, b->tag, vrpi_scope_index(b->scope), old - size);
     vrpi_count_shift(t, b->tag, vrpi_scope_index(b->scope), 0, (int64_t)bytes - (int64_t)b->size,
                      (int64_t)size - (int64_t)old);
-    vrpi_leave(t);
     b->size = bytes;
     return VRP_OK;
 }
@@ -319,7 +313,6 @@ static vrp_status resize_copy(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, 
         if (status != VRP_OK)
             vrpi_block_free(core, fresh, vrpi_stamp(b->stream));
     }
-    vrpi_seize(t);
     if (status != VRP_OK) {
         vrpi_budget_give(t, b->tag, scope, r.size);
     } else {
@@ -327,7 +320,6 @@ static vrp_status resize_copy(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, 
         vrpi_count_shift(t, b->tag, scope, (bytes > 0) - (b->size > 0),
                          (int64_t)bytes - (int64_t)b->size, (int64_t)r.size - (int64_t)old);
     }
-    vrpi_leave(t);
     if (status != VRP_OK)
         return status;
     if (b->block != NULL)

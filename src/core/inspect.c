@@ -51,12 +51,10 @@ static void slot_info(const vrpi_pool *core, const vrpi_slab *s, uint32_t i, vrp
 
 /* Hits change blocks without the lock: none while somebody looks. */
 static void quiet(vrpi_pool *core, int begin) {
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next) {
-        if (begin)
-            vrpi_seize(t);
-        else
-            vrpi_leave(t);
-    }
+    if (begin)
+        vrpi_close_all(core);
+    else
+        vrpi_open_all(core);
 }
 
 static vrp_status find_live(vrpi_pool *core, vrp_devptr ptr, vrp_block_info *out) {

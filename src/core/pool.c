@@ -261,6 +261,7 @@ vrp_status vrp_pool_create(vrp_driver *driver, const vrp_pool_config *config, vr
         VRPI_TRY(vrpi_struct_in(&in, sizeof in, config, "vrp_pool_config"));
     VRPI_TRY(config_check(&in));
     vrpi_fork_watch();
+    vrpi_gates_init();
     pool = handle_take();
     core = pool != NULL ? core_new(&in) : NULL;
     if (core == NULL) {
@@ -308,7 +309,9 @@ static void quiesce(vrp_pool *pool) {
     while (atomic_load(&pool->users) != 0)
         vrpi_pause();
     vrpi_mutex_lock(&pool->core->lock);
-    vrpi_shards_flush_all(pool->core);
+    vrpi_close_all(pool->core); /* to the end, or until it is clear that the pool goes on */
+    for (vrpi_thread *t = pool->core->threads; t != NULL; t = t->next)
+        vrpi_shards_flush(t);
     vrpi_mutex_unlock(&pool->core->lock);
 }
 
@@ -350,8 +353,11 @@ vrp_status vrp_pool_destroy(vrp_pool *pool, uint32_t flags) {
     if (!atomic_compare_exchange_strong(&pool->state, &open, VRPI_CLOSING))
         return vrpi_fail(VRP_SHUT_DOWN, "the pool is gone or going");
     status = end_core(pool, flags);
-    if (status != VRP_OK) {
-        atomic_store(&pool->state, VRPI_OPEN); /* it goes on as before */
+    if (status != VRP_OK) { /* it goes on as before */
+        vrpi_mutex_lock(&pool->core->lock);
+        vrpi_open_all(pool->core);
+        vrpi_mutex_unlock(&pool->core->lock);
+        atomic_store(&pool->state, VRPI_OPEN);
         return status;
     }
     atomic_store(&pool->state, VRPI_CLOSED);

@@ -138,8 +138,7 @@ uint64_t vrpi_free_where(vrpi_pool *core, vrpi_thread *t, uint32_t scope) {
     uint64_t blocks = 0;
     uint64_t bit = UINT64_C(1) << (scope % 64);
     /* Hits move blocks between live and cached without the lock: none meanwhile. */
-    for (vrpi_thread *u = core->threads; u != NULL; u = u->next)
-        vrpi_seize(u);
+    vrpi_close_all(core);
     for (vrpi_slab *s = core->slabs, *next; s != NULL; s = next) {
         next = s->all_next;
         if (scope == 0 || (atomic_load_explicit(&s->scope_mask, memory_order_relaxed) & bit) != 0)
@@ -147,8 +146,7 @@ uint64_t vrpi_free_where(vrpi_pool *core, vrpi_thread *t, uint32_t scope) {
     }
     for (vrpi_arena *a = core->arenas; a != NULL; a = a->next)
         free_blocks(core, a, scope, &f);
-    for (vrpi_thread *u = core->threads; u != NULL; u = u->next)
-        vrpi_leave(u);
+    vrpi_open_all(core);
     for (int tag = 0; tag < VRP_TAG_COUNT; tag++) {
         blocks += (uint64_t)f.blocks[tag];
         if (f.blocks[tag] > 0)

@@ -8,14 +8,15 @@
 
 #include <stdint.h>
 
+/* By units of 512 bytes, rounded up. */
+static const uint8_t vrpi_class_of_units[65] = {
+    0,  0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 16, 17, 17, 18,
+    18, 19, 19, 20, 20, 21, 21, 22, 22, 23, 23, 24, 24, 24, 24, 25, 25, 25, 25, 26, 26, 26,
+    26, 27, 27, 27, 27, 28, 28, 28, 28, 29, 29, 29, 29, 30, 30, 30, 30, 31, 31, 31, 31};
+
 /* Class of a request of 1 .. 32768 bytes. */
 static inline uint32_t vrpi_small_class(uint64_t bytes) {
-    uint32_t units = (uint32_t)((bytes + 511) >> 9); /* 1 .. 64 */
-    if (units <= 16)
-        return units - 1;
-    if (units <= 32)
-        return 16 + (units - 17) / 2;
-    return 24 + (units - 33) / 4;
+    return vrpi_class_of_units[(bytes + 511) >> 9];
 }
 
 static inline uint32_t vrpi_small_class_bytes(uint32_t klass) {

@@ -24,8 +24,7 @@ static uint64_t known(const vrp_pool *pool, int requested) {
     sum = atomic_load_explicit(requested ? &group->requested.current : &group->allocated.current,
                                memory_order_relaxed);
     if (t != NULL)
-        sum += atomic_load_explicit(requested ? &t->all.requested : &t->all.allocated,
-                                    memory_order_relaxed);
+        sum += vrpi_all_late(t, requested ? VRPI_REQUESTED : VRPI_ALLOCATED);
     vrpi_exit(door);
     return sum > 0 ? (uint64_t)sum : 0;
 }
@@ -177,6 +176,11 @@ vrp_status vrp_pool_knob_set(vrp_pool *pool, int32_t knob, uint64_t value) {
                          (unsigned long long)knobs[knob].high, (unsigned long long)value);
     VRPI_TRY(vrpi_enter(pool));
     atomic_store_explicit(&pool->core->knob[knob], value, memory_order_relaxed);
+    if (knob == VRP_KNOB_CACHE_BYTES) {
+        vrpi_mutex_lock(&pool->core->lock);
+        vrpi_fronts_limits(pool->core);
+        vrpi_mutex_unlock(&pool->core->lock);
+    }
     vrpi_exit(pool);
     return VRP_OK;
 }

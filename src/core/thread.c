@@ -2,12 +2,12 @@
 /* A thread's part of a pool: found through thread-local storage, emptied when
  * the thread ends, and by others (who seize it) on trim and at destroy. */
 
-#include "core/core.h"
+#include "core/front.h"
 
 #include <stdlib.h>
 
-static _Thread_local vrpi_thread *mine;    /* every pool this thread has used */
-static _Thread_local vrpi_thread *current; /* the one used last */
+static _Thread_local vrpi_thread *mine; /* every pool this thread has used */
+_Thread_local vrpi_thread *vrpi_current VRPI_TLS;
 static pthread_key_t exit_key;
 static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 static int exit_ready;
@@ -19,53 +19,67 @@ static struct vrp_pool *pool_of(const vrpi_thread *t) {
     return atomic_load_explicit(&t->pool, memory_order_relaxed);
 }
 
-void vrpi_seize(vrpi_thread *t) {
-    /* acquire pairs with the owner's release in vrpi_leave */
-    while (atomic_exchange_explicit(&t->busy, 1, memory_order_acquire) != 0)
-        vrpi_pause();
+/* The calling thread is outside its own gate, and what it sees there needs no barrier. */
+static int is_own(const vrpi_thread *t) { return t->self == &mine; }
+
+void vrpi_close(vrpi_thread *t) {
+    vrpi_gate_close(&t->gate);
+    if (is_own(t))
+        return;
+    vrpi_gates_barrier();
+    vrpi_gate_wait(&t->gate);
+}
+
+void vrpi_close_all(vrpi_pool *core) {
+    int others = 0;
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next) {
+        vrpi_gate_close(&t->gate);
+        others |= !is_own(t);
+    }
+    if (!others)
+        return;
+    vrpi_gates_barrier();
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
+        vrpi_gate_wait(&t->gate);
+}
+
+void vrpi_open_all(vrpi_pool *core) {
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
+        vrpi_gate_open(&t->gate);
 }
 
 vrpi_thread *vrpi_thread_peek(const vrp_pool *pool) {
-    vrpi_thread *t = current;
+    vrpi_thread *t = vrpi_current;
     if (t != NULL && pool_of(t) == pool)
         return t;
     for (t = mine; t != NULL; t = t->thread_next)
         if (pool_of(t) == pool) {
-            current = t;
+            vrpi_current = t;
             return t;
         }
     return NULL;
 }
 
-static void cached_set(vrpi_front *front, uint64_t bytes) {
-    atomic_store_explicit(&front->cached_bytes, bytes, memory_order_relaxed);
+void vrpi_held_flush(vrpi_pool *core, vrpi_thread *t) {
+    if (t == NULL || atomic_load_explicit(&t->held_bytes, memory_order_relaxed) == 0)
+        return;
+    for (vrpi_front *front = t->fronts; front != NULL; front = front->next)
+        (void)vrpi_front_flush_held(core, front);
 }
 
-/* The pool's lock is held, the thread seized. */
-static void front_flush(vrpi_pool *core, vrpi_front *front) {
-    uint64_t bytes = atomic_load_explicit(&front->cached_bytes, memory_order_relaxed);
-    uint64_t stamp;
-    if (bytes == 0)
-        return;
-    stamp = vrpi_stamp(front->stream);
-    for (uint32_t k = 0; k < VRPI_SMALL_CLASSES; k++) {
-        vrpi_magazine *mag = &front->mag[k];
-        while (mag->count > 0) {
-            mag->count--;
-            vrpi_slab_put(core, mag->slot[mag->count].slab, mag->slot[mag->count].index);
-        }
-    }
-    while (front->block_count > 0)
-        vrpi_block_free(core, front->block[--front->block_count], stamp);
-    cached_set(front, 0);
-    (void)atomic_fetch_sub_explicit(&front->thread->cached_bytes, bytes, memory_order_relaxed);
+static uint64_t cached_of(const vrpi_thread *t) {
+    uint64_t bytes = atomic_load_explicit(&t->held_bytes, memory_order_relaxed);
+    for (const vrpi_front *front = t->fronts; front != NULL; front = front->next)
+        bytes += vrpi_front_cached(front);
+    return bytes;
 }
 
 static void fronts_free(vrpi_pool *core, vrpi_thread *t) {
+    t->hot = NULL;
     while (t->fronts != NULL) {
         vrpi_front *front = t->fronts;
+        (void)vrpi_front_flush(core, front);
         t->fronts = front->next;
-        front_flush(core, front);
         vrpi_host_free(core, front, sizeof *front);
     }
     t->front_count = 0;
@@ -81,11 +95,9 @@ static void unlink_thread(vrpi_thread *t) {
 static void thread_retire(vrpi_thread *t) {
     vrpi_pool *core = t->core;
     vrpi_mutex_lock(&core->lock);
-    vrpi_seize(t);
     fronts_free(core, t);
     vrpi_budget_collect_one(t);
     vrpi_shards_flush(t);
-    vrpi_leave(t);
     /* Its default stream ends with it, and only it can record there. */
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         if (s->owner == t) {
@@ -112,7 +124,7 @@ static void thread_retire(vrpi_thread *t) {
 
 static void thread_exit(void *unused) {
     (void)unused;
-    current = NULL;
+    vrpi_current = NULL;
     while (mine != NULL) {
         vrpi_thread *t = mine;
         struct vrp_pool *pool;
@@ -134,7 +146,16 @@ static void thread_exit(void *unused) {
     }
 }
 
-static void key_make(void) { exit_ready = pthread_key_create(&exit_key, thread_exit) == 0; }
+/* A hit does not ask whether the process has forked: its gate is closed. */
+static void in_child(void) {
+    for (vrpi_thread *t = mine; t != NULL; t = t->thread_next)
+        vrpi_gate_close(&t->gate);
+}
+
+static void key_make(void) {
+    exit_ready = pthread_key_create(&exit_key, thread_exit) == 0;
+    (void)pthread_atfork(NULL, NULL, in_child);
+}
 
 /* Parts of pools that are gone. */
 static void purge_dead(void) {
@@ -158,7 +179,7 @@ vrpi_thread *vrpi_thread_get(vrp_pool *pool) {
     if (t != NULL)
         return t;
     (void)pthread_once(&exit_once, key_make);
-    current = NULL;
+    vrpi_current = NULL;
     purge_dead();
     t = calloc(1, sizeof *t);
     if (t == NULL)
@@ -166,9 +187,11 @@ vrpi_thread *vrpi_thread_get(vrp_pool *pool) {
     if (exit_ready)
         (void)pthread_setspecific(exit_key, t);
     t->core = core;
+    t->self = &mine;
+    vrpi_shards_init(t);
     atomic_store_explicit(&t->pool, pool, memory_order_relaxed);
     t->thread_next = mine;
-    mine = current = t;
+    mine = vrpi_current = t;
     vrpi_mutex_lock(&core->lock);
     vrpi_mutex_lock(&core->threads_lock);
     t->next = core->threads;
@@ -185,8 +208,8 @@ vrpi_thread *vrpi_thread_get(vrp_pool *pool) {
 void vrpi_threads_end(vrpi_pool *core) {
     (void)pthread_mutex_lock(&alive_lock);
     while (core->threads != NULL) {
-        vrpi_thread *t = core->threads;
-        vrpi_seize(t);
+        vrpi_thread *t = core->threads; /* its gate is closed, and stays so */
+        t->hot = NULL;
         while (t->fronts != NULL) {
             vrpi_front *front = t->fronts;
             t->fronts = front->next;
@@ -194,7 +217,6 @@ void vrpi_threads_end(vrpi_pool *core) {
         }
         unlink_thread(t);
         atomic_store_explicit(&t->pool, NULL, memory_order_relaxed);
-        vrpi_leave(t);
         if (t->orphan)
             free(t);
     }
@@ -216,59 +238,81 @@ vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
     if (t->front_count >= VRPI_FRONTS_MAX) {
         /* the one at the end gives way */
         front = *last;
-        vrpi_seize(t);
-        front_flush(core, front);
+        (void)vrpi_front_flush(core, front);
         *last = NULL;
-        vrpi_leave(t);
     } else {
         front = vrpi_host_alloc(core, sizeof *front);
         if (front == NULL)
             return NULL;
         t->front_count++;
     }
+    vrpi_front_reset(core, front);
     front->thread = t;
     front->handle = handle;
     front->stream = stream;
     front->next = t->fronts;
-    t->fronts = front;
+    t->fronts = t->hot = front;
     return front;
 }
 
 uint64_t vrpi_fronts_flush_all(vrpi_pool *core) {
     uint64_t bytes = 0;
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next) {
-        if (atomic_load_explicit(&t->cached_bytes, memory_order_relaxed) == 0)
-            continue;
-        vrpi_seize(t);
-        bytes += atomic_load_explicit(&t->cached_bytes, memory_order_relaxed);
-        for (vrpi_front *front = t->fronts; front != NULL; front = front->next)
-            front_flush(core, front);
-        vrpi_leave(t);
-    }
+    int others = 0;
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
+        if (cached_of(t) > 0) {
+            bytes = 1;
+            others |= !is_own(t);
+        }
+    if (bytes == 0)
+        return 0;
+    bytes = 0;
+    if (others)
+        vrpi_close_all(core);
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
+        if (others || is_own(t))
+            for (vrpi_front *front = t->fronts; front != NULL; front = front->next)
+                bytes += vrpi_front_flush(core, front);
+    if (others)
+        vrpi_open_all(core);
     return bytes;
 }
 
+int vrpi_others_hold(const vrpi_pool *core) {
+    for (const vrpi_thread *t = core->threads; t != NULL; t = t->next)
+        if (atomic_load_explicit(&t->held_bytes, memory_order_relaxed) > 0)
+            return 1;
+    return 0;
+}
+
 void vrpi_fronts_drop(vrpi_pool *core, vrpi_stream *stream) {
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next) {
-        vrpi_seize(t);
+    vrpi_close_all(core);
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
         for (vrpi_front **link = &t->fronts; *link != NULL; link = &(*link)->next)
             if ((*link)->stream == stream) {
                 vrpi_front *front = *link;
-                front_flush(core, front);
+                (void)vrpi_front_flush(core, front);
                 *link = front->next;
+                if (t->hot == front)
+                    t->hot = NULL;
                 t->front_count--;
                 vrpi_host_free(core, front, sizeof *front);
                 break;
             }
-        vrpi_leave(t);
-    }
+    vrpi_open_all(core);
 }
 
 uint64_t vrpi_cached_bytes(vrpi_pool *core) {
     uint64_t bytes = 0;
-    vrpi_mutex_lock(&core->threads_lock);
-    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
-        bytes += atomic_load_explicit(&t->cached_bytes, memory_order_relaxed);
-    vrpi_mutex_unlock(&core->threads_lock);
+    for (const vrpi_thread *t = core->threads; t != NULL; t = t->next)
+        bytes += cached_of(t);
     return bytes;
+}
+
+void vrpi_fronts_limits(vrpi_pool *core) {
+    (void)vrpi_fronts_flush_all(core); /* nobody has more than the new limit allows */
+    vrpi_close_all(core);
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
+        for (vrpi_front *front = t->fronts; front != NULL; front = front->next)
+            vrpi_front_limits(core, front);
+    vrpi_open_all(core);
 }

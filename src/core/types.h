@@ -37,7 +37,11 @@
 #define VRPI_ADDRESS_BITS 49
 #define VRPI_LEAF_SHIFT 30 /* a leaf of the map covers 1 GiB */
 #define VRPI_MAG_SLOTS 32
-#define VRPI_FRONT_BLOCKS 12
+#define VRPI_MAG_BYTES UINT64_C(131072) /* of slots of one class in a front */
+#define VRPI_KEPT 96                    /* blocks of near sizes in a front */
+#define VRPI_KEPT_END UINT64_C(2097152) /* smaller than this they are kept by near size */
+#define VRPI_BINS 96                    /* 16 a doubling, from one cell to VRPI_KEPT_END */
+#define VRPI_HELD 4                     /* larger blocks in a front */
 #define VRPI_THREAD_SCOPES 4
 #define VRPI_LEASE_BYTES (INT64_C(1) << 20) /* a thread's counters are late by at most this */
 #define VRPI_RING 16                        /* events in flight per stream */
@@ -82,11 +86,17 @@ typedef struct vrpi_group {
     _Atomic int64_t leased;  /* of the budget: in use or held by threads */
 } vrpi_group;
 
-/* Written by its thread only (or under seizure), read by anybody. */
+/* A thread's part of a group since it last went there: what came, what went, the
+ * largest difference. Written by its thread only, or with its gate closed; read
+ * by anybody. */
+typedef struct vrpi_part {
+    _Atomic int64_t in, out, max;
+} vrpi_part;
+
+enum { VRPI_REQUESTED, VRPI_ALLOCATED, VRPI_BLOCKS, VRPI_PARTS };
+
 typedef struct vrpi_shard {
-    _Atomic int64_t requested, requested_max, requested_total;
-    _Atomic int64_t allocated, allocated_max, allocated_total;
-    _Atomic int64_t blocks, blocks_max, blocks_total;
+    vrpi_part part[VRPI_PARTS];
     _Atomic int64_t lease; /* budget bytes held and not in use */
 } vrpi_shard;
 
@@ -247,34 +257,61 @@ struct vrpi_stream {
 /* ---- threads -------------------------------------------------------------------- */
 
 typedef struct vrpi_magazine {
-    uint32_t count, capacity;
+    _Atomic uint32_t count; /* written as a shard is */
+    uint32_t capacity, slot_bytes;
     struct {
-        vrpi_slab *slab;
-        uint32_t index;
-    } slot[VRPI_MAG_SLOTS];
+        uint64_t addr;
+        vrpi_slot *slot;
+    } entry[VRPI_MAG_SLOTS];
 } vrpi_magazine;
 
+/* The block freed last is `recent`, for a request of exactly its size; the next
+ * one moves it on. Blocks below VRPI_KEPT_END go to bins by size and serve
+ * requests that are up to an eighth smaller. Larger ones are held, for exactly
+ * their size, until their thread's next slow operation. */
 typedef struct vrpi_front {
     struct vrpi_front *next;
     vrpi_thread *thread;
     vrp_stream handle;
     vrpi_stream *stream;
-    _Atomic uint64_t cached_bytes;
-    uint32_t block_count;
-    uint64_t block_bytes[VRPI_FRONT_BLOCKS];
-    vrpi_block *block[VRPI_FRONT_BLOCKS];
+    vrpi_block *recent; /* NULL: none */
+    uint64_t recent_bytes;
+    _Atomic uint64_t kept_bytes; /* in bins, and `recent` if it will go there */
+    uint64_t kept_limit;
     vrpi_magazine mag[VRPI_SMALL_CLASSES];
+    uint32_t held_count;
+    uint8_t recent_held;    /* 1: it counts as held */
+    uint8_t kept_unused;    /* first unused entry + 1; 0: all are in use */
+    uint8_t bin[VRPI_BINS]; /* first entry + 1; 0: empty */
+    uint64_t bin_mask[(VRPI_BINS + 63) / 64];
+    struct {
+        vrpi_block *block;
+        uint64_t bytes;
+    } held[VRPI_HELD];
+    struct {
+        vrpi_block *block;
+        uint32_t bytes;
+        uint8_t next; /* entry + 1 */
+    } kept[VRPI_KEPT];
 } vrpi_front;
 
 struct vrpi_thread {
-    _Atomic int busy;                /* exchanged to 1 by whoever works on it */
+    vrpi_gate gate;                  /* closed by whoever else works on it */
     _Atomic(struct vrp_pool *) pool; /* NULL once the pool is gone */
     vrpi_pool *core;
-    vrpi_thread *thread_next;      /* this thread's list; its own */
-    vrpi_thread *next, **link;     /* core->threads */
-    vrpi_front *fronts;            /* changed by the thread itself, under core->lock */
-    _Atomic uint64_t cached_bytes; /* in all of them */
-    vrpi_shard all, tag[VRP_TAG_COUNT];
+    vrpi_front *hot; /* the front used last; NULL: none */
+    /* Hits count in the shard of one tag, the active one. What it has counted
+     * since it became active (`mark`) is not in `all` yet. */
+    _Atomic uint32_t active;
+    int64_t high, low; /* the active tag's allocated bytes at which shards go to their groups */
+    vrpi_shard tag[VRP_TAG_COUNT];
+    vrpi_shard all;
+    vrpi_part mark[VRPI_PARTS];  /* max: the tag's, before it became active */
+    _Atomic uint64_t held_bytes; /* in all its fronts, not in kept_bytes */
+    vrpi_front *fronts;          /* changed by the thread itself, under core->lock */
+    vrpi_thread *thread_next;    /* this thread's list; its own */
+    vrpi_thread *next, **link;   /* core->threads */
+    const void *self;            /* an address that only its thread has */
     struct {
         uint32_t scope; /* 0: unused */
         vrpi_shard shard;
@@ -326,6 +363,7 @@ struct vrpi_pool {
     uint64_t granularity;
     uint64_t arena_bytes; /* as configured; 0: by class */
     _Atomic uint64_t knob[VRP_KNOB_COUNT];
+    _Atomic uint32_t budgets; /* groups that have one: with none a hit need not look */
     /* map from cells to blocks: written under lock, read by anybody */
     _Atomic(_Atomic(void *) *) *leaves;
     uint64_t leaf_low, leaf_high; /* the ones that exist lie in [low, high) */

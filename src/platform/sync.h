@@ -10,6 +10,14 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#if defined(__SANITIZE_THREAD__)
+#define VRPI_GATES_CHEAP 0 /* ThreadSanitizer does not know the barrier below */
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define VRPI_GATES_CHEAP 0
+#endif
+#endif
+
 enum {
     VRPI_RANK_POOL = 30,   /* a pool's structure */
     VRPI_RANK_SHARD = 40,  /* what is below a pool */
@@ -25,6 +33,55 @@ int vrpi_mutex_init(vrpi_mutex *mutex, int rank); /* 0 on success */
 void vrpi_mutex_destroy(vrpi_mutex *mutex);
 void vrpi_mutex_lock(vrpi_mutex *mutex);
 void vrpi_mutex_unlock(vrpi_mutex *mutex);
+
+/* A gate: its owner passes all the time and must pay next to nothing, others close
+ * it now and then and may pay for both. The owner stores, then loads, with no
+ * fence between; whoever closes makes every running thread of the process
+ * execute one (membarrier). Where that call is missing the owner's store is an
+ * exchange. Gates are closed under a lock of their user's, and nest. */
+typedef struct vrpi_gate {
+    _Atomic int inside; /* written by the owner alone */
+    _Atomic int closed; /* how many keep it closed */
+} vrpi_gate;
+
+void vrpi_gates_init(void); /* before the first gate is used; any number of times */
+/* After closing gates: from here on their owners see that, or are seen inside. */
+void vrpi_gates_barrier(void);
+void vrpi_gate_wait(vrpi_gate *gate); /* until the owner is outside */
+
+#ifdef VRPI_GATES_CHEAP
+enum { vrpi_gates_cheap = VRPI_GATES_CHEAP };
+#else
+extern int vrpi_gates_cheap; /* written once, by vrpi_gates_init */
+#endif
+
+static inline void vrpi_gate_leave(vrpi_gate *gate) {
+    /* release: who closes the gate sees what was done inside */
+    atomic_store_explicit(&gate->inside, 0, memory_order_release);
+}
+
+/* 0: it is closed. Otherwise vrpi_gate_leave must follow. */
+static inline int vrpi_gate_pass(vrpi_gate *gate) {
+    if (vrpi_gates_cheap) {
+        atomic_store_explicit(&gate->inside, 1, memory_order_relaxed);
+        atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order */
+    } else {
+        (void)atomic_exchange(&gate->inside, 1); /* seq_cst, as is the closing */
+    }
+    /* acquire pairs with the reopening */
+    if (__builtin_expect(atomic_load_explicit(&gate->closed, vrpi_gates_cheap
+                                                                 ? memory_order_acquire
+                                                                 : memory_order_seq_cst) == 0,
+                         1))
+        return 1;
+    vrpi_gate_leave(gate);
+    return 0;
+}
+
+static inline void vrpi_gate_close(vrpi_gate *gate) { (void)atomic_fetch_add(&gate->closed, 1); }
+static inline void vrpi_gate_open(vrpi_gate *gate) {
+    (void)atomic_fetch_sub_explicit(&gate->closed, 1, memory_order_release);
+}
 
 /* How often this process has forked on the child's side: 0 in the process that
  * loaded the library. A pool remembers the value of its creation. */

@@ -17,7 +17,7 @@ extern "C" {
     X(GAP_RULE, 0, 1, 3, 2, "a vrp_gap_rule")                                                     \
     X(GAP_LIMIT_BYTES, 1, 0, UINT64_MAX, 67108864, "bytes of idle memory under GAP_RULE_LIMIT")   \
     X(LIMIT_BYTES, 2, 0, UINT64_MAX, 0, "most bytes the pool reserves; 0: no limit")              \
-    X(CACHE_BYTES, 3, 0, 1073741824, 33554432, "most bytes in one thread's cache for one stream") \
+    X(CACHE_BYTES, 3, 0, 1073741824, 67108864, "most bytes in one thread's cache for one stream") \
     X(CACHE_BLOCK_BYTES, 4, 0, 1073741824, 1048576, "largest block kept in a thread's cache")     \
     X(DEVICE_WAITS, 5, 0, 1, 1, "whether a stream may be made to wait for another")               \
     X(SPLIT_LIMIT_BYTES, 6, 0, UINT64_MAX, 0,                                                     \

@@ -261,7 +261,8 @@ typedef struct vrp_counter {
 } vrp_counter;
 
 /* Counters are exact when no other thread is inside a call. Peaks are exact
- * with one thread; with n threads they are low by at most n * 2 MiB. */
+ * with one thread; with n threads they are low by at most n * 16 MiB, or high by
+ * that and what lay in the other threads' caches. */
 typedef struct vrp_stats {
     uint32_t struct_size;
     int32_t backing; /* vrp_backing in use */
@@ -290,7 +291,8 @@ typedef struct vrp_stats {
 VRP_API VRP_NODISCARD vrp_status vrp_pool_stats_get(vrp_pool *pool, vrp_stats *out_stats);
 
 /* The three figures most asked for, each one atomic read, 0 for NULL. Counters
- * of other threads may be late by up to 1 MiB each; exact with one thread. */
+ * of other threads may be late by up to 8 MiB and what lies in
+ * its cache, each; exact with one thread. */
 VRP_API uint64_t vrp_pool_reserved_bytes(const vrp_pool *pool);
 VRP_API uint64_t vrp_pool_allocated_bytes(const vrp_pool *pool);
 VRP_API uint64_t vrp_pool_requested_bytes(const vrp_pool *pool);

@@ -195,11 +195,16 @@ static vrp_status alloc_request(vrp_pool *pool, vrpi_request *r, vrp_scope scope
     return slow(pool, r, scope, out);
 }
 
+static __attribute__((noinline)) int hit(vrp_pool *pool, uint64_t bytes, uint8_t tag,
+                                         vrp_stream stream, vrp_scope scope, vrp_devptr *out) {
+    vrpi_thread *t = vrpi_thread_peek(pool);
+    return t != NULL && vrpi_hit_alloc(t, bytes, tag, stream, scope, out);
+}
+
 /* Everything that is not a hit. */
 static __attribute__((noinline)) vrp_status alloc_checked(vrp_pool *pool, size_t bytes,
                                                           vrp_stream stream, vrp_devptr *out_ptr) {
     vrpi_request r = {.bytes = bytes, .handle = stream};
-    vrpi_thread *t;
     if (pool == NULL || out_ptr == NULL)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc: %s is NULL",
                          pool == NULL ? "pool" : "out_ptr");
@@ -211,11 +216,9 @@ static __attribute__((noinline)) vrp_status alloc_checked(vrp_pool *pool, size_t
         *out_ptr = 0;
         return VRP_OK;
     }
-    if (vrpi_thread_current(pool) == NULL) { /* of another pool last time */
-        t = vrpi_thread_peek(pool);
-        if (t != NULL && vrpi_hit_alloc(t, bytes, VRP_TAG_OTHER, stream, 0, out_ptr))
-            return VRP_OK;
-    }
+    /* of another pool last time */
+    if (vrpi_thread_current(pool) == NULL && hit(pool, bytes, VRP_TAG_OTHER, stream, 0, out_ptr))
+        return VRP_OK;
     return alloc_request(pool, &r, 0, out_ptr);
 }
 
@@ -232,7 +235,6 @@ vrp_status vrp_alloc(vrp_pool *pool, size_t bytes, vrp_stream stream, vrp_devptr
 vrp_status vrp_alloc_ex(vrp_pool *pool, const vrp_alloc_info *info, vrp_devptr *out_ptr) {
     vrp_alloc_info in;
     vrpi_request r = {0};
-    vrpi_thread *t;
     VRPI_TRY(vrpi_pool_usable(pool));
     if (out_ptr == NULL)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc_ex: out_ptr is NULL");
@@ -255,9 +257,7 @@ vrp_status vrp_alloc_ex(vrp_pool *pool, const vrp_alloc_info *info, vrp_devptr *
         *out_ptr = 0;
         return VRP_OK;
     }
-    t = vrpi_thread_peek(pool);
-    if (t != NULL && in.alignment <= VRPI_UNIT &&
-        vrpi_hit_alloc(t, in.bytes, r.tag, in.stream, in.scope, out_ptr))
+    if (in.alignment <= VRPI_UNIT && hit(pool, in.bytes, r.tag, in.stream, in.scope, out_ptr))
         return VRP_OK;
     return alloc_request(pool, &r, in.scope, out_ptr);
 }

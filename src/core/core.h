@@ -106,7 +106,8 @@ vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
                            vrp_stream handle);         /* lock held; NULL: none to be had */
 uint64_t vrpi_fronts_flush_all(vrpi_pool *core);       /* lock held; bytes */
 void vrpi_held_flush(vrpi_pool *core, vrpi_thread *t); /* lock held; the caller's own */
-int vrpi_others_hold(const vrpi_pool *core);           /* lock held; larger blocks in fronts */
+int vrpi_anybody_holds(const vrpi_pool *core);         /* lock held; larger blocks in fronts */
+void vrpi_held_flush_all(vrpi_pool *core);             /* lock held */
 void vrpi_fronts_drop(vrpi_pool *core, vrpi_stream *stream); /* lock held; of a forgotten one */
 void vrpi_fronts_limits(vrpi_pool *core);    /* lock held; CACHE_BYTES has changed */
 uint64_t vrpi_cached_bytes(vrpi_pool *core); /* lock held */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Counters in shards, a shard per thread and tag: a hit writes only its own lines.
- * Shards go to their groups when the thread has grown by VRPI_LEASE_BYTES.
- * Budgets are leased to threads in pieces of the same size. */
+ * Shards go to their groups when the thread has grown by VRPI_LATE_BYTES.
+ * Budgets are leased to threads in pieces of VRPI_LEASE_BYTES. */
 
 #include "core/counter.h"
 
@@ -72,9 +72,9 @@ static void park(vrpi_thread *t) {
 }
 
 static void unpark(vrpi_thread *t) {
-    const int64_t lease = VRPI_LEASE_BYTES;
+    const int64_t late = VRPI_LATE_BYTES;
     /* what is held back will be used again: not worth a visit at the group */
-    int64_t floor = -lease - (int64_t)atomic_load_explicit(&t->held_bytes, memory_order_relaxed);
+    int64_t floor = -late - (int64_t)atomic_load_explicit(&t->held_bytes, memory_order_relaxed);
     vrpi_shard *s = active_of(t);
     int64_t before;
     for (int i = 0; i < VRPI_PARTS; i++) {
@@ -83,7 +83,7 @@ static void unpark(vrpi_thread *t) {
         vrpi_set(&part->max, now_of(part));
     }
     before = now_of(&t->all.part[VRPI_ALLOCATED]) - now_of(&t->mark[VRPI_ALLOCATED]);
-    t->high = before > 0 ? lease - before : lease;
+    t->high = before > 0 ? late - before : late;
     t->low = before < 0 ? floor - before : floor;
 }
 
@@ -190,14 +190,14 @@ void vrpi_budget_give(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t allo
 static void shard_up(vrpi_shard *s, vrpi_group *group, uint64_t requested, uint64_t allocated) {
     (void)vrpi_part_up(&s->part[VRPI_REQUESTED], (int64_t)requested);
     (void)vrpi_part_up(&s->part[VRPI_BLOCKS], 1);
-    if (vrpi_part_up(&s->part[VRPI_ALLOCATED], (int64_t)allocated) > VRPI_LEASE_BYTES)
+    if (vrpi_part_up(&s->part[VRPI_ALLOCATED], (int64_t)allocated) > VRPI_LATE_BYTES)
         shard_flush(s, group);
 }
 
 static void shard_down(vrpi_shard *s, vrpi_group *group, uint64_t requested, uint64_t allocated) {
     (void)vrpi_part_down(&s->part[VRPI_REQUESTED], (int64_t)requested);
     (void)vrpi_part_down(&s->part[VRPI_BLOCKS], 1);
-    if (vrpi_part_down(&s->part[VRPI_ALLOCATED], (int64_t)allocated) < -VRPI_LEASE_BYTES)
+    if (vrpi_part_down(&s->part[VRPI_ALLOCATED], (int64_t)allocated) < -VRPI_LATE_BYTES)
         shard_flush(s, group);
 }
 

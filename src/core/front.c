@@ -55,10 +55,10 @@ int vrpi_front_put_slot(vrpi_front *front, vrpi_slab *slab, uint32_t index) {
 
 /* ---- blocks of near sizes ------------------------------------------------------------ */
 
-/* Sixteen bins a doubling. */
+/* Thirty-two bins a doubling. */
 static uint32_t bin_of(uint64_t bytes) {
     uint32_t exponent = 63 - (uint32_t)__builtin_clzll(bytes);
-    return (exponent - VRPI_CELL_SHIFT) * 16 + (uint32_t)((bytes >> (exponent - 4)) & 15);
+    return (exponent - VRPI_CELL_SHIFT) * 32 + (uint32_t)((bytes >> (exponent - 5)) & 31);
 }
 
 /* There is an unused entry. */
@@ -72,38 +72,34 @@ static void kept_link(vrpi_front *front, vrpi_block *block, uint64_t bytes) {
     front->bin_mask[bin / 64] |= UINT64_C(1) << (bin % 64);
 }
 
-/* Takes the first block of a bin that is large enough, and not more than an
- * eighth too large; NULL: none is. */
-static vrpi_block *bin_take(vrpi_front *front, uint32_t bin, uint64_t want, uint64_t *out_bytes) {
-    uint8_t *link = &front->bin[bin];
-    while (*link != 0) {
-        uint32_t at = *link - 1u;
-        uint64_t bytes = front->kept[at].bytes;
-        if (bytes >= want && bytes - want <= want >> 3) {
-            *link = front->kept[at].next;
-            front->kept[at].next = front->kept_unused;
-            front->kept_unused = (uint8_t)(at + 1);
-            if (front->bin[bin] == 0)
-                front->bin_mask[bin / 64] &= ~(UINT64_C(1) << (bin % 64));
-            *out_bytes = bytes;
-            return front->kept[at].block;
-        }
-        link = &front->kept[at].next;
-    }
-    return NULL;
+static vrpi_block *entry_take(vrpi_front *front, uint32_t bin, uint8_t *link, uint64_t *out_bytes) {
+    uint32_t at = *link - 1u;
+    *link = front->kept[at].next;
+    front->kept[at].next = front->kept_unused;
+    front->kept_unused = (uint8_t)(at + 1);
+    if (front->bin[bin] == 0)
+        front->bin_mask[bin / 64] &= ~(UINT64_C(1) << (bin % 64));
+    *out_bytes = front->kept[at].bytes;
+    return front->kept[at].block;
 }
 
-static int bin_filled(const vrpi_front *front, uint32_t bin) {
-    return bin < VRPI_BINS && (front->bin_mask[bin / 64] >> (bin % 64) & 1) != 0;
-}
-
+/* Any block of the next three bins is large enough, and at most an eighth too
+ * large; in the bin of the size itself some may be too small. */
 static vrpi_block *kept_take(vrpi_front *front, uint64_t want, uint64_t *out_bytes) {
-    uint32_t bin = bin_of(want);
-    vrpi_block *block = NULL;
-    for (uint32_t i = 0; i < 3 && block == NULL; i++)
-        if (bin_filled(front, bin + i))
-            block = bin_take(front, bin + i, want, out_bytes);
-    return block;
+    uint32_t bin = bin_of(want), word = bin / 64, shift = bin % 64;
+    uint64_t bins = front->bin_mask[word] >> shift;
+    if (shift > 60 && word + 1 < VRPI_BINS / 64)
+        bins |= front->bin_mask[word + 1] << (64 - shift);
+    bins &= 15;
+    for (uint8_t *link = &front->bin[bin]; (bins & 1) != 0 && *link != 0;
+         link = &front->kept[*link - 1].next)
+        if (front->kept[*link - 1].bytes >= want)
+            return entry_take(front, bin, link, out_bytes);
+    bins &= ~UINT64_C(1);
+    if (bins == 0)
+        return NULL;
+    bin += (uint32_t)__builtin_ctzll(bins);
+    return entry_take(front, bin, &front->bin[bin], out_bytes);
 }
 
 static vrpi_block *held_take(vrpi_front *front, uint64_t want) {

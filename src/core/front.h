@@ -181,8 +181,9 @@ static inline int vrpi_hit_free_block(vrpi_thread *t, vrpi_block *block, vrp_str
 /* ---- hits ------------------------------------------------------------------------------ */
 
 /* The alignment is the minimum. */
-static inline int vrpi_hit_alloc(vrpi_thread *t, uint64_t bytes, uint8_t tag, vrp_stream handle,
-                                 vrp_scope scope, vrp_devptr *out) {
+static inline __attribute__((always_inline)) int vrpi_hit_alloc(vrpi_thread *t, uint64_t bytes,
+                                                                uint8_t tag, vrp_stream handle,
+                                                                vrp_scope scope, vrp_devptr *out) {
     uint32_t index = vrpi_scope_index(scope);
     vrpi_front *front;
     int hit = 0;
@@ -202,7 +203,8 @@ static inline int vrpi_hit_alloc(vrpi_thread *t, uint64_t bytes, uint8_t tag, vr
     return hit;
 }
 
-static inline int vrpi_hit_free(vrpi_thread *t, vrp_devptr ptr, vrp_stream handle) {
+static inline __attribute__((always_inline)) int vrpi_hit_free(vrpi_thread *t, vrp_devptr ptr,
+                                                               vrp_stream handle) {
     vrpi_block *block;
     int hit = 0;
     if (!vrpi_gate_pass(&t->gate))

@@ -339,8 +339,8 @@ static vrp_status place_by_class(vrpi_pool *core, vrpi_request *request, vrpi_st
                          : core->backing == VRP_BACKING_MALLOC ? 1
                                                                : vrpi_growth_is_barred(core, size);
             /* Under a limit on what is idle, nobody holds larger blocks back. */
-            wanted |=
-                vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT && vrpi_others_hold(core);
+            wanted |= vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT &&
+                      vrpi_anybody_holds(core);
             if (wanted && vrpi_fronts_flush_all(core) > 0)
                 continue;
         }

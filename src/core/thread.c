@@ -277,7 +277,16 @@ uint64_t vrpi_fronts_flush_all(vrpi_pool *core) {
     return bytes;
 }
 
-int vrpi_others_hold(const vrpi_pool *core) {
+void vrpi_held_flush_all(vrpi_pool *core) {
+    if (!vrpi_anybody_holds(core))
+        return;
+    vrpi_close_all(core);
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
+        vrpi_held_flush(core, t);
+    vrpi_open_all(core);
+}
+
+int vrpi_anybody_holds(const vrpi_pool *core) {
     for (const vrpi_thread *t = core->threads; t != NULL; t = t->next)
         if (atomic_load_explicit(&t->held_bytes, memory_order_relaxed) > 0)
             return 1;

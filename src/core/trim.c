@@ -166,7 +166,7 @@ vrp_status vrp_pool_poll(vrp_pool *pool) {
     VRPI_TRY(vrpi_enter(pool));
     t = vrpi_thread_get(pool);
     vrpi_mutex_lock(&pool->core->lock);
-    vrpi_held_flush(pool->core, t);
+    vrpi_held_flush_all(pool->core);
     vrpi_settle_all(pool->core, t);
     vrpi_mutex_unlock(&pool->core->lock);
     vrpi_exit(pool);

@@ -37,13 +37,14 @@
 #define VRPI_ADDRESS_BITS 49
 #define VRPI_LEAF_SHIFT 30 /* a leaf of the map covers 1 GiB */
 #define VRPI_MAG_SLOTS 32
-#define VRPI_MAG_BYTES UINT64_C(131072) /* of slots of one class in a front */
-#define VRPI_KEPT 96                    /* blocks of near sizes in a front */
+#define VRPI_MAG_BYTES UINT64_C(524288) /* of slots of one class in a front */
+#define VRPI_KEPT 200                   /* blocks of near sizes in a front */
 #define VRPI_KEPT_END UINT64_C(2097152) /* smaller than this they are kept by near size */
-#define VRPI_BINS 96                    /* 16 a doubling, from one cell to VRPI_KEPT_END */
+#define VRPI_BINS 192                   /* 32 a doubling, from one cell to VRPI_KEPT_END */
 #define VRPI_HELD 4                     /* larger blocks in a front */
 #define VRPI_THREAD_SCOPES 4
-#define VRPI_LEASE_BYTES (INT64_C(1) << 20) /* a thread's counters are late by at most this */
+#define VRPI_LEASE_BYTES (INT64_C(1) << 20) /* of a budget that a thread takes at once */
+#define VRPI_LATE_BYTES (INT64_C(8) << 20)  /* a thread's counters are late by at most this */
 #define VRPI_RING 16                        /* events in flight per stream */
 #define VRPI_SCOPES_MAX 65536u
 #define VRPI_SCOPE_CHUNK 256u

@@ -68,6 +68,7 @@ static void case_056_sizes_around_the_largest_cached_one(void **state) {
             open_pool(&t, NULL);
             VRPT_OK(vrp_pool_knob_set(t.pool, VRP_KNOB_CACHE_BLOCK_BYTES, largest[l]));
             VRPT_OK(vrp_pool_knob_set(t.pool, VRP_KNOB_CACHE_BYTES, cache[c]));
+            VRPT_OK(vrp_pool_knob_set(t.pool, VRP_KNOB_CACHE_HELD_BYTES, 0));
             for (uint64_t bound = 512; bound <= 16 * VRPT_MIB; bound *= 2)
                 for (uint64_t i = 0; i < 5; i++) {
                     static const uint64_t shift[] = {512, 1, 0, UINT64_MAX, UINT64_MAX - 511};

@@ -15,7 +15,7 @@ static const struct {
     {"GAP_RULE", 0, 1, 3, 2},
     {"GAP_LIMIT_BYTES", 1, 0, UINT64_MAX, UINT64_C(1) << 26},
     {"LIMIT_BYTES", 2, 0, UINT64_MAX, 0},
-    {"CACHE_BYTES", 3, 0, UINT64_C(1) << 30, UINT64_C(1) << 22},
+    {"CACHE_BYTES", 3, 0, UINT64_C(1) << 30, UINT64_C(1) << 26},
     {"CACHE_BLOCK_BYTES", 4, 0, UINT64_C(1) << 30, UINT64_C(1) << 20},
     {"DEVICE_WAITS", 5, 0, 1, 1},
     {"SPLIT_LIMIT_BYTES", 6, 0, UINT64_MAX, 0},

@@ -17,11 +17,12 @@ typedef struct vrp_cuda_config {
     uint32_t ordinal;    /* CUDA's device number */
     uint32_t exportable; /* 1: VMM handles can be shared as POSIX file descriptors */
     uint32_t reserved;   /* 0 */
+    uint64_t peer_mask;  /* bit N: device N may read and write what the vmm backing maps; 0: none */
 } vrp_cuda_config;
 
 /* Retains the device's primary context; the driver owns that reference.
- * Errors: UNAVAILABLE (no libcuda, no such device, too old; the detail says
- * which), NOT_SUPPORTED (built without CUDA), OUT_OF_DEVICE_MEMORY (none for
+ * Errors: UNAVAILABLE (no libcuda, no such device, a peer that cannot, too
+ * old; the detail says which), NOT_SUPPORTED (built without CUDA), OUT_OF_DEVICE_MEMORY (none for
  * the context), OUT_OF_HOST_MEMORY. */
 VRP_API VRP_NODISCARD vrp_status vrp_cuda_driver_create(const vrp_cuda_config *config,
                                                         vrp_driver **out_driver);

@@ -32,6 +32,7 @@ typedef uint64_t vrp_event;  /* an event of the driver */
 #define VRP_STREAM_LEGACY ((vrp_stream)0)     /* the legacy default stream */
 #define VRP_STREAM_PER_THREAD ((vrp_stream)2) /* each thread's own default stream */
 #define VRP_STREAM_OF_ALLOC (~(vrp_stream)0)  /* in a free: the allocation's stream */
+#define VRP_STREAM_ANY (~(vrp_stream)1)       /* in a free: whichever streams there are */
 
 /* Capabilities of a driver. */
 #define VRP_CAP_VMM (1u << 0)            /* address_reserve ... set_access */

@@ -176,6 +176,16 @@ VRP_API VRP_NODISCARD vrp_status vrp_sim_capture_begin(vrp_sim *sim, vrp_stream 
 VRP_API VRP_NODISCARD vrp_status vrp_sim_capture_end(vrp_sim *sim, vrp_stream stream,
                                                      int *out_intact);
 
+/* What can be read from a descriptor that a simulated device exported, or from the
+ * beginning of an IPC handle of one. */
+#define VRP_SIM_EXPORT_MAGIC UINT64_C(0x767270736d657870)
+typedef struct vrp_sim_export {
+    uint64_t magic;  /* VRP_SIM_EXPORT_MAGIC */
+    uint64_t handle; /* POSIX_FD: the VMM handle */
+    uint64_t ptr;    /* DMA_BUF, IPC: the address */
+    uint64_t bytes;
+} vrp_sim_export;
+
 /* ---- Calls: prices, log, faults, hooks -------------------------------------------- */
 
 /* clang-format off */
@@ -185,7 +195,7 @@ VRP_API VRP_NODISCARD vrp_status vrp_sim_capture_end(vrp_sim *sim, vrp_stream st
     X(MEM_ALLOC, 8) X(MEM_FREE, 9) X(ADDRESS_RESERVE, 10) X(ADDRESS_FREE, 11) \
     X(HANDLE_CREATE, 12) X(HANDLE_RELEASE, 13) X(MAP, 14) X(SET_ACCESS, 15) X(UNMAP, 16) \
     X(STREAM_WAIT_EVENT, 17) X(CONTEXT_RECORD, 18) X(STREAM_ID, 19) \
-    X(STREAM_IS_CAPTURING, 20) X(COPY_ASYNC, 21)
+    X(STREAM_IS_CAPTURING, 20) X(COPY_ASYNC, 21) X(EXPORT, 22)
 
 typedef enum vrp_sim_call {
 #define VRP_SIM_CALL_ENUM(name, value) VRP_SIM_CALL_##name = value,

@@ -181,6 +181,7 @@ VRP_API VRP_NODISCARD vrp_status vrp_alloc(vrp_pool *pool, size_t bytes, vrp_str
 
 #define VRP_ALLOC_NO_WAIT (1u << 0)     /* fail rather than wait on the host for pending work */
 #define VRP_ALLOC_NO_OOM_CALL (1u << 1) /* do not ask the callback */
+#define VRP_ALLOC_EXPORTABLE (1u << 2)  /* physical memory of its own, for vrp_block_export */
 
 typedef struct vrp_alloc_info {
     uint32_t struct_size;
@@ -199,10 +200,11 @@ VRP_API VRP_NODISCARD vrp_status vrp_alloc_ex(vrp_pool *pool, const vrp_alloc_in
                                               vrp_devptr *out_ptr);
 
 /* Ends a block; `stream` is the stream of its last use, VRP_STREAM_OF_ALLOC
- * the one it was allocated on. Never waits (but for the device, when a further
- * stream is named and the host has no memory left to remember it). Address 0
- * is allowed. A block whose stream was forgotten meanwhile frees without error.
- * Errors: NOT_OWNED, INTERIOR_POINTER, ALREADY_FREED. */
+ * the one it was allocated on, VRP_STREAM_ANY where nobody knows (as cudaFree):
+ * it is used again only when all that the context was given before is done. Never waits (but for
+ * the device, when a further stream is named and the host has no memory left to remember it).
+ * Address 0 is allowed. A block whose stream was forgotten meanwhile frees without error. Errors:
+ * NOT_OWNED, INTERIOR_POINTER, ALREADY_FREED. */
 VRP_API VRP_NODISCARD vrp_status vrp_free(vrp_pool *pool, vrp_devptr ptr, vrp_stream stream);
 
 /* Says that work on `stream` uses the block too: when it is freed, it serves
@@ -285,6 +287,7 @@ typedef struct vrp_stats {
     uint64_t extents_unmapped;       /* driver calls by kind, since creation */
     uint64_t extents_created;
     uint64_t events_recorded;
+    uint64_t graph_bytes; /* reserved for graph pools that are not released yet */
 } vrp_stats;
 
 /* Reads the counters; cheap: holds the pool's lock for an instant, walks nothing. */
@@ -405,5 +408,7 @@ VRP_API VRP_NODISCARD vrp_status vrp_growable_destroy(vrp_growable *buffer);
 #ifdef __cplusplus
 }
 #endif
+#include "export.h"
+#include "graph.h"
 #include "later.h"
 #endif

@@ -7,7 +7,8 @@
 
 /* A request of up to 32 KiB takes a slot: the rest of a slab's gains. */
 static int is_small(const vrpi_request *r) {
-    return r->bytes <= VRPI_SMALL_MAX && r->alignment <= VRPI_UNIT;
+    return r->bytes <= VRPI_SMALL_MAX && r->alignment <= VRPI_UNIT &&
+           (r->flags & VRP_ALLOC_EXPORTABLE) == 0;
 }
 
 static vrp_status limit_reached(const vrpi_request *r) {
@@ -34,7 +35,7 @@ static vrp_status small_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *str
         return VRP_OK;
     front = vrpi_front_get(core, r->thread, stream, stream->handle);
     if (front == NULL)
-        return VRP_OK; /* no host memory for a cache: goes without */
+        return VRP_OK; /* a graph pool's, or no host memory: goes without */
     for (; more > 0 && slab->free_count > 0; more--) {
         index = vrpi_slab_take(slab);
         if (!vrpi_front_put_slot(front, slab, index)) {
@@ -52,8 +53,10 @@ static vrp_status large_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *str
     vrpi_stream *keep = stream;
     vrp_status status;
     keep->busy++;
-    status = vrpi_block_alloc(core, r, stream, vrpi_class_of(core, r->size, r->tag), r->size,
-                              alignment, &block);
+    status = (r->flags & VRP_ALLOC_EXPORTABLE) != 0 && core->backing == VRP_BACKING_VMM
+                 ? vrpi_export_place(core, r, stream, &block)
+                 : vrpi_block_alloc(core, r, stream, vrpi_class_of(core, r->size, r->tag), r->size,
+                                    alignment, &block);
     keep->busy--;
     if (status != VRP_OK)
         return status;
@@ -111,6 +114,10 @@ static vrp_status locked_alloc(vrpi_pool *core, vrpi_request *r, uint64_t key, v
     if (lost != VRP_OK)
         return vrpi_fail(lost, "the device is gone");
     VRPI_TRY(vrpi_stream_get(core, r->thread, r->handle, key, &stream));
+    if (stream->route != NULL)
+        stream = stream->route; /* it captures: memory of the graph pool */
+    if ((r->flags & VRP_ALLOC_EXPORTABLE) != 0 && core->backing == VRP_BACKING_VMM)
+        r->size = (r->size + core->granularity - 1) & ~(core->granularity - 1);
     VRPI_TRY(budget_take(core, r));
     core->ticks++;
     vrpi_held_flush(core, r->thread); /* they were kept for a request of just their size */
@@ -208,11 +215,10 @@ static __attribute__((noinline)) vrp_status alloc_checked(vrp_pool *pool, size_t
     if (pool == NULL || out_ptr == NULL)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc: %s is NULL",
                          pool == NULL ? "pool" : "out_ptr");
-    if (bytes == 0 || stream == VRP_STREAM_OF_ALLOC) {
+    if (bytes == 0 || stream >= VRP_STREAM_ANY) {
         VRPI_TRY(vrpi_pool_usable(pool));
         if (bytes != 0)
-            return vrpi_fail(VRP_INVALID_ARGUMENT,
-                             "vrp_alloc: VRP_STREAM_OF_ALLOC is for frees only");
+            return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc: the stream is one for frees only");
         *out_ptr = 0;
         return VRP_OK;
     }
@@ -239,11 +245,12 @@ vrp_status vrp_alloc_ex(vrp_pool *pool, const vrp_alloc_info *info, vrp_devptr *
     if (out_ptr == NULL)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc_ex: out_ptr is NULL");
     VRPI_TRY(vrpi_struct_in(&in, sizeof in, info, "vrp_alloc_info"));
-    if ((in.flags & ~(VRP_ALLOC_NO_WAIT | VRP_ALLOC_NO_OOM_CALL)) != 0 || in.reserved != 0)
+    if ((in.flags & ~(VRP_ALLOC_NO_WAIT | VRP_ALLOC_NO_OOM_CALL | VRP_ALLOC_EXPORTABLE)) != 0 ||
+        in.reserved != 0)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc_info: unknown flags 0x%x", in.flags);
     if (in.tag < 0 || in.tag >= VRP_TAG_COUNT)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc_info.tag is %d", in.tag);
-    if (in.stream == VRP_STREAM_OF_ALLOC)
+    if (in.stream >= VRP_STREAM_ANY)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc_info.stream is for frees only");
     if ((in.alignment & (in.alignment - 1)) != 0 || in.alignment > VRP_ALIGNMENT_MAX)
         return vrpi_fail(VRP_INVALID_ALIGNMENT, "alignment %zu is no power of two up to %u",
@@ -257,7 +264,8 @@ vrp_status vrp_alloc_ex(vrp_pool *pool, const vrp_alloc_info *info, vrp_devptr *
         *out_ptr = 0;
         return VRP_OK;
     }
-    if (in.alignment <= VRPI_UNIT && hit(pool, in.bytes, r.tag, in.stream, in.scope, out_ptr))
+    if (in.alignment <= VRPI_UNIT && (in.flags & VRP_ALLOC_EXPORTABLE) == 0 &&
+        hit(pool, in.bytes, r.tag, in.stream, in.scope, out_ptr))
         return VRP_OK;
     return alloc_request(pool, &r, in.scope, out_ptr);
 }

@@ -110,7 +110,17 @@ void vrpi_arena_attach(vrpi_pool *core, vrpi_arena *arena, vrpi_stream *stream, 
     for (vrpi_block *b = arena->first; b != NULL; b = b->next)
         if (b->state == VRPI_FREE)
             vrpi_treap_insert(&space->free, &b->node, b->bytes, b->addr);
-    (void)core;
+    if (vrpi_is_shared(arena))
+        return;
+    for (uint64_t at = arena->base; at < arena->end;) { /* what is idle is so for nobody else now */
+        vrpi_extent *e = arena->granules[vrpi_granule_of(core, arena, at)];
+        if (e == NULL || e == &core->claimed) {
+            at += core->granularity;
+            continue;
+        }
+        vrpi_idle_remove(core, e);
+        at = e->addr + e->bytes;
+    }
 }
 
 void vrpi_arena_detach(vrpi_pool *core, vrpi_arena *arena) {

@@ -115,8 +115,9 @@ static vrp_status check_extent(vrpi_pool *core, const vrpi_extent *e, recount *r
         return VRP_OK;
     HOLDS(live == e->live || (e->arena->klass == VRPI_CLASS_GROWABLE && core->threads_busy),
           "an extent's count of blocks is wrong", e->addr)
-    HOLDS(e->node.linked == (e->live == 0), "an extent is or is not among the idle ones", e->addr)
-    if (e->live == 0) {
+    HOLDS(e->node.linked == (e->live == 0 && vrpi_is_shared(e->arena)),
+          "an extent is or is not among the idle ones", e->addr)
+    if (e->live == 0 && vrpi_is_shared(e->arena)) {
         r->idle++;
         r->idle_bytes += e->bytes;
     }

@@ -128,9 +128,15 @@ vrp_status vrpi_stream_get(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, u
  * key. On failure nothing is entered. No lock. */
 vrp_status vrpi_enter_stream(vrp_pool *pool, vrp_stream handle, vrpi_thread **out_thread,
                              uint64_t *out_key);
+vrpi_stream *vrpi_stream_new(vrpi_pool *core); /* that no handle leads to; NULL: no memory */
+vrp_status vrpi_capture_mark(vrpi_pool *core, vrpi_thread *t, vrpi_stream *s, int begin);
 vrp_status vrpi_stream_key(vrpi_pool *core, vrp_stream handle, uint64_t *out_key); /* no lock */
 void vrpi_stream_quiet(vrpi_pool *core, vrpi_stream *stream);  /* waits for others' driver calls */
 void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream); /* frees a forgotten one */
+/* Whether free extents of an arena may be taken by others. */
+static inline int vrpi_is_shared(const vrpi_arena *arena) {
+    return arena->stream == NULL || arena->stream->graph == NULL;
+}
 static inline int vrpi_done(const vrpi_stream *stream, uint64_t stamp) {
     return stream == NULL || stream->completed >= stamp;
 }
@@ -261,6 +267,26 @@ vrp_status vrpi_free_check(vrpi_pool *core, vrp_devptr ptr, vrpi_block **out); /
 int vrpi_deferred_poll(vrpi_pool *core); /* lock held; 1: some were done */
 int vrpi_defer(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *by);
 void vrpi_uses_free(vrpi_pool *core, vrpi_uses *uses);
+vrpi_uses **vrpi_uses_place(vrpi_pool *core, vrpi_block *block,
+                            vrp_devptr ptr); /* NULL: no memory */
+/* 0: no host memory. stream NULL: an entry for nobody yet. */
+int vrpi_uses_add(vrpi_pool *core, vrpi_uses **place, vrp_devptr ptr, vrpi_stream *stream);
+void vrpi_uses_announce(vrpi_block *block, vrp_devptr ptr);
+void vrpi_uses_stamp(vrpi_uses *uses);
+int vrpi_uses_done(const vrpi_uses *uses);
+int vrpi_fence(vrpi_pool *core, vrpi_thread *t,
+               uint64_t bytes); /* after frees that name no stream; 1: some are done */
+
+/* ---- graph.c ---- (lock held) */
+void vrpi_graphs_poll(vrpi_pool *core);
+void vrpi_graphs_drop(vrpi_pool *core); /* at the pool's end */
+uint64_t vrpi_graphs_count(const vrpi_pool *core);
+uint64_t vrpi_graph_bytes(const vrpi_pool *core);
+
+/* ---- export.c ---- (lock held) */
+vrp_status vrpi_export_place(vrpi_pool *core, vrpi_request *r, vrpi_stream *stream,
+                             vrpi_block **out);
+uint64_t vrpi_exports_end(vrpi_pool *core, int force); /* freed blocks that others have */
 void vrpi_tend(vrpi_pool *core, vrpi_thread *t); /* lock held: upkeep after a slow operation */
 
 /* ---- scope.c ---- */

@@ -34,12 +34,16 @@ void vrpi_reserved_sub(vrpi_pool *core, uint64_t bytes) {
 }
 
 void vrpi_idle_add(vrpi_pool *core, vrpi_extent *extent) {
+    if (!vrpi_is_shared(extent->arena))
+        return;
     vrpi_treap_insert(&core->idle, &extent->node, extent->bytes, extent->addr);
     core->idle_bytes += extent->bytes;
     extent->idle_since = core->ticks;
 }
 
 void vrpi_idle_remove(vrpi_pool *core, vrpi_extent *extent) {
+    if (!extent->node.linked)
+        return; /* a graph pool's */
     vrpi_treap_remove(&core->idle, &extent->node);
     core->idle_bytes -= extent->bytes;
     core->marked_count -= extent->marked;

@@ -119,6 +119,8 @@ static vrp_status stream_of_free(vrpi_pool *core, vrpi_thread *t, const vrpi_blo
     if (handle == VRP_STREAM_OF_ALLOC)
         return VRP_OK;
     found = vrpi_stream_find(core, t, handle, key);
+    if (owner->graph != NULL && found != NULL && !found->whole)
+        return VRP_OK; /* ordered by the graphs */
     if (found == owner || (found == NULL && owner->forgotten && owner->key == key))
         return VRP_OK;
     if (found != NULL) {

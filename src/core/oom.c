@@ -16,7 +16,9 @@ static _Thread_local const vrp_pool *last_pool;
 
 /* Whose free bytes these are: the causes in their order. */
 static void attribute(const vrpi_extent *e, uint64_t bytes, vrp_gap *out) {
-    if (!vrpi_done(e->stream, e->stamp) || e->ghosts > 0)
+    if (!vrpi_is_shared(e->arena))
+        out->pinned_bytes += bytes; /* by a graph */
+    else if (!vrpi_done(e->stream, e->stamp) || e->ghosts > 0)
         out->pending_bytes += bytes;
     else if (e->live == 0)
         out->idle_bytes += bytes;

@@ -327,11 +327,16 @@ static vrp_status place_by_class(vrpi_pool *core, vrpi_request *request, vrpi_st
                                  uint8_t klass, uint64_t size, uint64_t alignment,
                                  vrpi_block **out) {
     vrpi_space *space = &stream->space[klass];
-    int flushed = 0;
+    int flushed = 0, fenced = 0;
     for (;;) {
         place at = {0};
         VRPI_TRY(vrpi_nodes_reserve(core, 4, 1, 1));
         find_place(core, space, size, alignment, &at);
+        if ((!at.found || at.unbacked > 0) && !fenced) {
+            fenced = 1;
+            if (vrpi_fence(core, request->thread, size))
+                continue;
+        }
         if ((!at.found || at.unbacked > 0) && !flushed) {
             /* What threads hold back may fit or make extents idle. */
             flushed = 1;

@@ -321,7 +321,8 @@ static vrp_status end_core(vrp_pool *pool, uint32_t flags) {
     int64_t live;
     quiesce(pool);
     live = atomic_load_explicit(&core->all.blocks.current, memory_order_relaxed) +
-           (int64_t)vrpi_growables_empty(core);
+           (int64_t)vrpi_growables_empty(core) + (int64_t)vrpi_graphs_count(core) +
+           (int64_t)vrpi_exports_end(core, 0);
     if (live > 0 && (flags & VRP_DESTROY_FORCE) == 0) {
         status = vrpi_fail(VRP_BUSY, "%lld blocks are live", (long long)live);
         vrpi_fail_live((uint64_t)live);
@@ -331,6 +332,8 @@ static vrp_status end_core(vrp_pool *pool, uint32_t flags) {
     if (live > 0)
         (void)vrpi_free_where(core, NULL, 0);
     (void)vrpi_fronts_flush_all(core);
+    (void)vrpi_exports_end(core, 1);
+    vrpi_graphs_drop(core);
     vrpi_growables_drop(core);
     status = device_end(core);
     vrpi_mutex_unlock(&core->lock);

@@ -54,17 +54,20 @@ static int may_record(const vrpi_pool *core, const vrpi_thread *t, const vrpi_st
         return 0;
     /* A record on the legacy stream, or on the whole context, would end the
      * capture of a stream that is ordered with it. */
-    if (core->capturing_count > 0 && (s->forgotten || s->handle == VRP_STREAM_LEGACY))
+    if (s->graph != NULL || s->after != NULL)
+        return 0; /* no stream, but memory */
+    if (core->capturing_count > 0 && (s->forgotten || s->whole || s->handle == VRP_STREAM_LEGACY))
         return 0;
-    if (s->forgotten)
-        return core->ops->context_record != NULL; /* its handle is gone */
+    if (s->forgotten || s->whole)
+        return core->ops->context_record != NULL; /* its handle is gone, or there is none */
     return !s->per_thread || (t != NULL && s->owner == t);
 }
 
 /* VRP_STREAMS_UNTRACKED: the handle may be another stream's by now. No lock. */
 static int gone_unsaid(const vrpi_pool *core, const vrpi_stream *s) {
     uint64_t id = 0;
-    if ((core->config.flags & VRP_STREAMS_UNTRACKED) == 0 || s->handle <= VRP_STREAM_PER_THREAD)
+    if ((core->config.flags & VRP_STREAMS_UNTRACKED) == 0 || s->handle <= VRP_STREAM_PER_THREAD ||
+        s->whole)
         return 0;
     return core->ops->stream_id(core->ctx, s->handle, &id) != VRP_OK || id != s->key;
 }
@@ -94,7 +97,7 @@ int vrpi_record(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream) {
     /* The stamps up to here are covered: their frees came before the record.
      * One that comes while the lock is dropped has a larger stamp. */
     seq = stream->seq;
-    whole = stream->forgotten;
+    whole = stream->forgotten || stream->whole;
     capturing = core->capturing_count > 0;
     vrpi_mutex_unlock(&core->lock);
     if (!whole && gone_unsaid(core, stream))
@@ -194,6 +197,7 @@ static int poll_stream(vrpi_pool *core, vrpi_stream *s) {
 static void harvest(vrpi_pool *core) {
     while (vrpi_deferred_poll(core))
         continue;
+    vrpi_graphs_poll(core);
     vrpi_ghosts_poll(core);
     vrpi_trim_marked(core);
     for (vrpi_stream *s = core->streams, *next; s != NULL; s = next) {
@@ -237,6 +241,10 @@ static void mark_useful(vrpi_pool *core) {
     for (const vrpi_ghost *g = core->ghosts; g != NULL; g = g->next)
         if (!vrpi_done(g->stream, g->stamp))
             g->stream->useful = 1;
+    for (const vrpi_stream *s = core->streams; s != NULL; s = s->next)
+        for (uint32_t i = 0; s->after != NULL && i < s->after->count; i++)
+            if (!vrpi_done(s->after->use[i].stream, s->after->use[i].stamp))
+                s->after->use[i].stream->useful = 1;
     for (const vrpi_uses *u = core->deferred; u != NULL; u = u->next)
         for (uint32_t i = 0; i < u->count; i++)
             if (!vrpi_done(u->use[i].stream, u->use[i].stamp))
@@ -344,7 +352,8 @@ vrp_status vrpi_device_wait(vrpi_pool *core, vrpi_thread *t, vrpi_stream *waiter
         return VRP_OK;
     if (core->ops->stream_wait_event == NULL || (core->config.flags & VRP_NO_DEVICE_WAITS) != 0 ||
         vrpi_knob(core, VRP_KNOB_DEVICE_WAITS) == 0 || waiter->capturing || awaited->capturing ||
-        awaited->polling || vrpi_lost(core) != VRP_OK)
+        waiter->graph != NULL || awaited->after != NULL || awaited->whole || awaited->polling ||
+        vrpi_lost(core) != VRP_OK)
         return VRP_UNAVAILABLE;
     if (waiter->per_thread && waiter->owner != t)
         return VRP_UNAVAILABLE; /* from here the wait would land on another stream */

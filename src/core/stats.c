@@ -50,6 +50,8 @@ static void read_locked(vrpi_pool *core, vrp_stats *s) {
     s->extents_unmapped = core->extents_unmapped;
     s->extents_created = core->extents_created;
     s->events_recorded = core->events_recorded;
+    s->exported_bytes = core->exported_bytes;
+    s->graph_bytes = vrpi_graph_bytes(core);
     vrpi_mutex_unlock(&core->lock);
 }
 

@@ -10,6 +10,8 @@ vrp_status vrpi_stream_key(vrpi_pool *core, vrp_stream handle, uint64_t *out_key
     if (handle == STREAM_LEGACY_EXPLICIT)
         handle = VRP_STREAM_LEGACY;
     *out_key = handle;
+    if (handle == VRP_STREAM_ANY)
+        return VRP_OK;
     if ((core->config.flags & VRP_STREAMS_UNTRACKED) != 0 && handle > VRP_STREAM_PER_THREAD) {
         vrp_status status = core->ops->stream_id(core->ctx, handle, out_key);
         if (status != VRP_OK)
@@ -22,7 +24,12 @@ vrp_status vrpi_stream_key(vrpi_pool *core, vrp_stream handle, uint64_t *out_key
 vrp_status vrpi_enter_stream(vrp_pool *pool, vrp_stream handle, vrpi_thread **out_thread,
                              uint64_t *out_key) {
     vrp_status status;
+    *out_thread = NULL;
     VRPI_TRY(vrpi_enter(pool));
+    if (handle == VRP_STREAM_ANY) {
+        vrpi_exit(pool);
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "VRP_STREAM_ANY is for frees only");
+    }
     *out_thread = vrpi_thread_get(pool);
     status = *out_thread == NULL ? vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread")
                                  : vrpi_stream_key(pool->core, handle, out_key);
@@ -34,7 +41,7 @@ vrp_status vrpi_enter_stream(vrp_pool *pool, vrp_stream handle, vrpi_thread **ou
 vrpi_stream *vrpi_stream_find(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, uint64_t key) {
     int per_thread = handle == VRP_STREAM_PER_THREAD;
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next) {
-        if (s->forgotten || s->key != key || s->per_thread != per_thread)
+        if (s->forgotten || s->key != key || s->per_thread != per_thread || s->graph != NULL)
             continue;
         if (!per_thread || s->owner == t)
             return s;
@@ -58,26 +65,37 @@ static void reused(vrpi_pool *core, vrp_stream handle) {
     }
 }
 
+vrpi_stream *vrpi_stream_new(vrpi_pool *core) {
+    vrpi_stream *s = vrpi_host_alloc(core, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    s->serial = ++core->stream_serials;
+    s->next = core->streams;
+    s->link = &core->streams;
+    if (s->next != NULL)
+        s->next->link = &s->next;
+    core->streams = s;
+    return s;
+}
+
 vrp_status vrpi_stream_get(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, uint64_t key,
                            vrpi_stream **out) {
     vrpi_stream *s = vrpi_stream_find(core, t, handle, key);
     if (s == NULL) {
         reused(core, handle);
-        s = vrpi_host_alloc(core, sizeof *s);
+        s = vrpi_stream_new(core);
         if (s == NULL)
             return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a stream");
         s->handle = handle == STREAM_LEGACY_EXPLICIT ? VRP_STREAM_LEGACY : handle;
         s->key = key;
-        s->serial = ++core->stream_serials;
         if (handle == VRP_STREAM_PER_THREAD) {
             s->per_thread = 1;
             s->owner = t;
         }
-        s->next = core->streams;
-        s->link = &core->streams;
-        if (s->next != NULL)
-            s->next->link = &s->next;
-        core->streams = s;
+        if (handle == VRP_STREAM_ANY) {
+            s->whole = 1;
+            core->whole = s;
+        }
     }
     *out = s;
     return VRP_OK;
@@ -87,7 +105,7 @@ vrp_status vrpi_stream_get(vrpi_pool *core, vrpi_thread *t, vrp_stream handle, u
 static int quiet(const vrpi_stream *s) {
     return s->completed >= s->seq && s->ring_count == 0 && !s->recording && !s->polling &&
            s->busy == 0 && s->waiting == 0 && !s->wanted && !s->useful && !s->capturing &&
-           s->refs == 0;
+           s->refs == 0 && s->after == NULL && s->route == NULL;
 }
 
 void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream) {
@@ -177,7 +195,7 @@ vrp_status vrp_stream_forget(vrp_pool *pool, vrp_stream stream) {
  * that are on their way: no new ones begin while a stream captures. */
 static void shared_records_end(vrpi_pool *core) {
     for (vrpi_stream *s = core->streams; s != NULL;) {
-        if (s->recording && (s->forgotten || s->handle == VRP_STREAM_LEGACY)) {
+        if (s->recording && (s->forgotten || s->whole || s->handle == VRP_STREAM_LEGACY)) {
             vrpi_mutex_unlock(&core->lock);
             vrpi_pause();
             vrpi_mutex_lock(&core->lock);
@@ -189,7 +207,7 @@ static void shared_records_end(vrpi_pool *core) {
 }
 
 /* Lock held. */
-static vrp_status capture_mark(vrpi_pool *core, vrpi_thread *t, vrpi_stream *s, int begin) {
+vrp_status vrpi_capture_mark(vrpi_pool *core, vrpi_thread *t, vrpi_stream *s, int begin) {
     if (s->capturing == begin)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "stream 0x%llx is %s capturing",
                          (unsigned long long)s->handle, begin ? "already" : "not");
@@ -216,8 +234,11 @@ static vrp_status capture(vrp_pool *pool, vrp_stream stream, int begin) {
     core = pool->core;
     vrpi_mutex_lock(&core->lock);
     status = vrpi_stream_get(core, t, stream, key, &s);
+    if (status == VRP_OK && s->route != NULL)
+        status = vrpi_fail(VRP_INVALID_ARGUMENT, "stream 0x%llx captures for a graph pool",
+                           (unsigned long long)s->handle);
     if (status == VRP_OK)
-        status = capture_mark(core, t, s, begin);
+        status = vrpi_capture_mark(core, t, s, begin);
     vrpi_mutex_unlock(&core->lock);
     vrpi_exit(pool);
     return status;

@@ -228,8 +228,8 @@ void vrpi_threads_end(vrpi_pool *core) {
 vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
                            vrp_stream handle) {
     vrpi_front *front, **link = &t->fronts, **last = NULL;
-    if (stream->forgetting || stream->forgotten)
-        return NULL; /* its handle may be another stream's soon */
+    if (stream->forgetting || stream->forgotten || stream->graph != NULL || stream->route != NULL)
+        return NULL; /* its handle may be another stream's soon, or it has none, or it captures */
     for (; *link != NULL; link = &(*link)->next) {
         if ((*link)->stream == stream)
             return *link;

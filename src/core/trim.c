@@ -75,6 +75,8 @@ static uint64_t mark_pending(vrpi_pool *core, uint64_t target) {
     }
     for (vrpi_uses *u = core->deferred; u != NULL && left > target; u = u->next) {
         const vrpi_block *b = vrpi_map_get(core, u->ptr);
+        if (u->exports > 0)
+            continue; /* not before the others have closed it */
         uint64_t bytes = b->slab != NULL ? b->slab->slot_bytes : b->bytes;
         u->marked = 1;
         pending += bytes;

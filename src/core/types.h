@@ -214,7 +214,8 @@ struct vrpi_uses {
     vrpi_uses *next; /* pool->deferred, once freed */
     vrp_devptr ptr;
     uint32_t count, capacity;
-    uint32_t marked; /* its extents are to be trimmed when it is free */
+    uint32_t marked;  /* its extents are to be trimmed when it is free */
+    uint32_t exports; /* how often it is shared with other processes: not done meanwhile */
     struct vrpi_use {
         vrpi_stream *stream;
         uint64_t stamp;
@@ -252,6 +253,11 @@ struct vrpi_stream {
     uint8_t syncing;
     uint8_t forgetting; /* no front is made for it any more */
     uint8_t useful;     /* somebody waits for memory that it holds */
+    uint8_t whole;      /* no stream, but all of the context: its records are context records */
+    vrp_graph_pool
+        *graph;         /* no stream, but the memory of one in a graph pool: not idle for anybody */
+    vrpi_stream *route; /* while it captures for a graph pool: allocations go there */
+    vrpi_uses *after;   /* of a released graph pool: done when these are */
     vrpi_space space[VRPI_CLASS_COUNT];
 };
 
@@ -387,6 +393,9 @@ struct vrpi_pool {
     uint64_t ghost_count;
     vrpi_slab *slabs;
     struct vrp_growable *growables;
+    vrp_graph_pool *graphs;
+    vrpi_stream *whole; /* the context as a user of blocks; NULL: none yet */
+    uint64_t exported_bytes;
     vrpi_uses *deferred;
     uint64_t ticks; /* slow-path operations so far */
 

@@ -17,7 +17,7 @@ void vrpi_uses_free(vrpi_pool *core, vrpi_uses *uses) {
 }
 
 /* Where the uses of a block or slot hang; NULL: no host memory. */
-static vrpi_uses **place_of(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr) {
+vrpi_uses **vrpi_uses_place(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr) {
     vrpi_slab *slab = block->slab;
     if (slab == NULL)
         return &block->uses;
@@ -29,25 +29,39 @@ static vrpi_uses **place_of(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr) 
     return &slab->uses[vrpi_slot_index(slab, ptr)];
 }
 
-static int add(vrpi_pool *core, vrpi_uses **place, vrp_devptr ptr, vrpi_stream *stream) {
+/* Where the driver has no context-wide record: every stream that is known. */
+static int add_known(vrpi_pool *core, vrpi_uses **place, vrp_devptr ptr) {
+    for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
+        if (!s->whole && s->graph == NULL && s->after == NULL &&
+            !vrpi_uses_add(core, place, ptr, s))
+            return 0;
+    return 1;
+}
+
+int vrpi_uses_add(vrpi_pool *core, vrpi_uses **place, vrp_devptr ptr, vrpi_stream *stream) {
     vrpi_uses *uses = *place;
-    if (uses != NULL)
-        for (uint32_t i = 0; i < uses->count; i++)
-            if (uses->use[i].stream == stream)
-                return 1;
+    for (uint32_t i = 0; uses != NULL && i < uses->count; i++)
+        if (uses->use[i].stream == stream)
+            return 1;
+    if (uses != NULL && stream == NULL)
+        return 1;
+    if (stream != NULL && stream->whole && core->ops->context_record == NULL)
+        return add_known(core, place, ptr);
     if (uses == NULL || uses->count == uses->capacity) {
         uint32_t capacity = uses == NULL ? 2 : uses->capacity * 2;
         vrpi_uses *grown = vrpi_host_alloc(core, bytes_of(capacity));
         if (grown == NULL)
             return 0;
         if (uses != NULL) {
-            memcpy(grown, uses, bytes_of(uses->count));
+            memcpy(grown, uses, bytes_of(uses->count)); /* exports and marks too */
             vrpi_host_free(core, uses, bytes_of(uses->capacity));
         }
         grown->capacity = capacity;
         grown->ptr = ptr;
         *place = uses = grown;
     }
+    if (stream == NULL)
+        return 1;
     uses->use[uses->count].stream = stream;
     uses->use[uses->count++].stamp = 0;
     stream->refs++;
@@ -62,12 +76,33 @@ static void set_deferred(vrpi_block *block, vrp_devptr ptr) {
         block->state = VRPI_DEFERRED;
 }
 
+/* Of a live block that hits must leave alone from now on. */
+void vrpi_uses_announce(vrpi_block *block, vrp_devptr ptr) {
+    if (block->slab != NULL)
+        atomic_store_explicit(&block->slab->slot[vrpi_slot_index(block->slab, ptr)].state,
+                              VRPI_SHARED, memory_order_relaxed);
+}
+
+void vrpi_uses_stamp(vrpi_uses *uses) {
+    for (uint32_t i = 0; i < uses->count; i++)
+        uses->use[i].stamp = vrpi_stamp(uses->use[i].stream);
+}
+
+static void defer_now(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_uses **place) {
+    vrpi_uses *uses = *place;
+    *place = NULL;
+    vrpi_uses_stamp(uses);
+    set_deferred(block, ptr);
+    uses->next = core->deferred;
+    core->deferred = uses;
+}
+
 /* Puts a freed block on the list of those that wait for others. 0: there is
  * nothing to wait for any more. */
 int vrpi_defer(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *by) {
-    vrpi_uses **place = place_of(core, block, ptr);
-    vrpi_uses *uses;
-    if (place == NULL || (by != NULL && by != block->arena->stream && !add(core, place, ptr, by))) {
+    vrpi_uses **place = vrpi_uses_place(core, block, ptr);
+    if (place == NULL ||
+        (by != NULL && by != block->arena->stream && !vrpi_uses_add(core, place, ptr, by))) {
         /* No host memory to remember whom to wait for: wait now. If that fails
          * too, the block stays out of use. */
         vrp_status status;
@@ -77,23 +112,25 @@ int vrpi_defer(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *
         vrpi_mutex_lock(&core->lock);
         if (status != VRP_OK)
             return 1;
+        if (place != NULL && *place != NULL && (*place)->exports > 0) {
+            defer_now(core, block, ptr, place); /* what it waits for is the others' close */
+            return 1;
+        }
         if (place != NULL && *place != NULL) {
             vrpi_uses_free(core, *place);
             *place = NULL;
         }
         return 0;
     }
-    uses = *place;
-    *place = NULL;
-    for (uint32_t i = 0; i < uses->count; i++)
-        uses->use[i].stamp = vrpi_stamp(uses->use[i].stream);
-    set_deferred(block, ptr);
-    uses->next = core->deferred;
-    core->deferred = uses;
+    if (*place == NULL)
+        return 0; /* no known stream but its own */
+    defer_now(core, block, ptr, place);
     return 1;
 }
 
-static int all_done(const vrpi_uses *uses) {
+int vrpi_uses_done(const vrpi_uses *uses) {
+    if (uses->exports > 0)
+        return 0; /* other processes have it */
     for (uint32_t i = 0; i < uses->count; i++)
         if (!vrpi_done(uses->use[i].stream, uses->use[i].stamp))
             return 0;
@@ -107,7 +144,7 @@ int vrpi_deferred_poll(vrpi_pool *core) {
         vrpi_uses *uses = *link;
         vrpi_block *block;
         uint64_t addr, bytes;
-        if (!all_done(uses)) {
+        if (!vrpi_uses_done(uses)) {
             link = &uses->next;
             continue;
         }
@@ -136,12 +173,10 @@ static vrp_status announce(vrpi_pool *core, vrpi_thread *t, vrp_devptr ptr, vrp_
     VRPI_TRY(vrpi_stream_get(core, t, handle, key, &stream));
     if (stream == block->arena->stream)
         return VRP_OK;
-    place = place_of(core, block, ptr);
-    if (place == NULL || !add(core, place, ptr, stream))
+    place = vrpi_uses_place(core, block, ptr);
+    if (place == NULL || !vrpi_uses_add(core, place, ptr, stream))
         return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory to remember the stream");
-    if (block->slab != NULL)
-        atomic_store_explicit(&block->slab->slot[vrpi_slot_index(block->slab, ptr)].state,
-                              VRPI_SHARED, memory_order_relaxed);
+    vrpi_uses_announce(block, ptr);
     return VRP_OK;
 }
 
@@ -163,8 +198,31 @@ vrp_status vrp_record_stream(vrp_pool *pool, vrp_devptr ptr, vrp_stream stream) 
     return status;
 }
 
+/* Frees that name no stream have one fence for many, and are asked after. */
+static int fence_due(const vrpi_pool *core) {
+    return core->whole != NULL && core->whole->completed < core->whole->seq;
+}
+
+/* One fence for some frees, or for as many bytes: sooner, a loop of pairs would pay for
+ * one each time, later, it would grow. */
+int vrpi_fence(vrpi_pool *core, vrpi_thread *t, uint64_t bytes) {
+    enum { BATCH = 8 };
+    const uint64_t large = UINT64_C(16) << 20;
+    const vrpi_uses *before = core->deferred;
+    if (!fence_due(core))
+        return 0;
+    if (core->whole->seq - core->whole->covered >= BATCH || bytes >= large)
+        (void)vrpi_record(core, t, core->whole);
+    if (core->whole->ring_count == 0)
+        return 0;
+    vrpi_poll(core, t);
+    return core->deferred != before;
+}
+
 void vrpi_tend(vrpi_pool *core, vrpi_thread *t) {
     enum { GHOSTS_MANY = 16, OFTEN = 16 };
+    if (core->ticks % OFTEN == 0)
+        (void)vrpi_fence(core, t, 0);
     if (core->ghost_count >= GHOSTS_MANY && core->ticks % OFTEN == 0) {
         for (vrpi_ghost *ghost = core->ghosts; ghost != NULL; ghost = ghost->next)
             if (ghost->stream != NULL && ghost->stamp > ghost->stream->covered)

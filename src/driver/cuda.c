@@ -16,6 +16,7 @@
 /* A reservation of this size was seen to succeed; the device's address space
  * is larger, but no attribute tells how large. */
 #define ADDRESS_BYTES (UINT64_C(64) << 40)
+#define DMA_BUF_SUPPORTED ((CUdevice_attribute)124) /* named by headers of CUDA 11.7 */
 
 /* While a device is opened everything but want of memory means that there is
  * no device to be had. */
@@ -69,6 +70,8 @@ static vrp_status probe(vrpi_cuda *cuda, int exportable) {
         info->caps |= VRP_CAP_CONTEXT_RECORD;
     if (api->stream_id != NULL)
         info->caps |= VRP_CAP_STREAM_ID;
+    if (api->ipc_get != NULL)
+        info->caps |= VRP_CAP_EXPORT_IPC;
     info->granularity_bytes = UINT64_C(2) << 20; /* of the device's pages, also without vmm */
     if (api->address_reserve == NULL ||
         !has(cuda, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
@@ -80,8 +83,30 @@ static vrp_status probe(vrpi_cuda *cuda, int exportable) {
     if (total == 0)
         return VRP_OK;
     info->caps |= VRP_CAP_VMM;
+    if (cuda->exportable && api->export_handle != NULL)
+        info->caps |= VRP_CAP_EXPORT_FD;
+    if (api->range_handle != NULL && has(cuda, DMA_BUF_SUPPORTED))
+        info->caps |= VRP_CAP_EXPORT_DMA_BUF;
     info->granularity_bytes = total;
     info->address_bytes = ADDRESS_BYTES;
+    return VRP_OK;
+}
+
+/* Peers that were asked for, and only these. */
+static vrp_status peers_find(vrpi_cuda *cuda, uint32_t ordinal, uint64_t mask) {
+    const vrpi_cuda_api *api = cuda->api;
+    for (int peer = 0; peer < 64; peer++) {
+        int can = 0;
+        CUdevice device;
+        if ((mask >> peer & 1) == 0)
+            continue;
+        if (api->can_access_peer == NULL || (uint32_t)peer == ordinal ||
+            api->device_get(&device, peer) != CUDA_SUCCESS ||
+            api->can_access_peer(&can, device, cuda->device) != CUDA_SUCCESS || !can)
+            return vrpi_fail(VRP_UNAVAILABLE, "device %d cannot access memory of device %u", peer,
+                             ordinal);
+        cuda->peer[cuda->peers++] = device;
+    }
     return VRP_OK;
 }
 
@@ -93,6 +118,7 @@ static vrp_status open_device(vrpi_cuda *cuda, const vrp_cuda_config *config) {
     if (cuda->api == NULL)
         return vrpi_fail(VRP_UNAVAILABLE, "%s", why_not);
     VRPI_TRY(device_find(cuda, config->ordinal));
+    VRPI_TRY(peers_find(cuda, config->ordinal, config->peer_mask));
     VRPI_TRY(opening(cuda->api, cuda->api->primary_retain(&cuda->context, cuda->device),
                      "cuDevicePrimaryCtxRetain"));
     status = probe(cuda, config->exportable != 0);

@@ -23,8 +23,8 @@
 #include <cuda.h>
 #include <stdatomic.h>
 
-#if CUDA_VERSION < 11030
-#error "the CUDA driver needs the headers of CUDA 11.3 or newer"
+#if CUDA_VERSION < 11070
+#error "the CUDA driver needs the headers of CUDA 11.7 or newer"
 #endif
 
 /* ---- Entry points ------------------------------------------------------------- */
@@ -85,8 +85,18 @@
     X(granularity, cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", 10020,          \
       (size_t *out, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags which))
 
-/* Newer than the oldest headers that this is built with. */
+/* Newer than the oldest headers that this is built with, or not needed by all. */
 #define VRPI_CUDA_NEWER_MAP(X)                                                                     \
+    X(ipc_get, cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010,                                       \
+      (CUipcMemHandle *out, CUdeviceptr ptr))                                                      \
+    X(export_handle, cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020,          \
+      (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,             \
+       unsigned long long flags))                                                                  \
+    X(range_handle, cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange", 11070,         \
+      (void *out, CUdeviceptr ptr, size_t bytes, CUmemRangeHandleType type,                         \
+       unsigned long long flags))              \
+    X(can_access_peer, cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", 4000,                       \
+      (int *out, CUdevice device, CUdevice peer))                                                  \
     X(stream_id, cuStreamGetId, "cuStreamGetId", 12000,                                            \
       (CUstream stream, unsigned long long *out))                                                  \
     X(ctx_record, cuCtxRecordEvent, "cuCtxRecordEvent", 12050, (CUcontext context, CUevent event))
@@ -111,6 +121,8 @@ typedef struct vrpi_cuda {
     atomic_int lost;     /* the CUresult that killed the context, 0 while it is alive */
     atomic_int plain;    /* 1: handles are made without fd and RDMA, see handle_create */
     int exportable, rdma;
+    CUdevice peer[64]; /* that may read and write what is mapped */
+    size_t peers;
     vrp_device_info info;
 } vrpi_cuda;
 

@@ -127,13 +127,18 @@ static vrp_status map(void *ctx, vrp_devptr ptr, uint64_t bytes, vrp_handle hand
 
 static vrp_status set_access(void *ctx, vrp_devptr ptr, uint64_t bytes) {
     vrpi_cuda_call call;
-    CUmemAccessDesc access;
+    CUmemAccessDesc access[65];
+    size_t count;
     VRPI_TRY(vrpi_cuda_enter(ctx, &call));
-    memset(&access, 0, sizeof access);
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = call.cuda->device;
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    return vrpi_cuda_leave(&call, call.api->set_access(ptr, bytes, &access, 1), "cuMemSetAccess");
+    count = 1 + call.cuda->peers;
+    memset(access, 0, count * sizeof access[0]);
+    for (size_t i = 0; i < count; i++) {
+        access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        access[i].location.id = i == 0 ? call.cuda->device : call.cuda->peer[i - 1];
+        access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    }
+    return vrpi_cuda_leave(&call, call.api->set_access(ptr, bytes, access, count),
+                           "cuMemSetAccess");
 }
 
 static vrp_status unmap(void *ctx, vrp_devptr ptr, uint64_t bytes) {
@@ -142,10 +147,49 @@ static vrp_status unmap(void *ctx, vrp_devptr ptr, uint64_t bytes) {
     return vrpi_cuda_leave(&call, call.api->unmap(ptr, bytes), "cuMemUnmap");
 }
 
+/* ---- Sharing with other processes ----------------------------------------------- */
+
+static vrp_status handle_export(void *ctx, vrp_handle handle, int64_t *out_fd) {
+    vrpi_cuda_call call;
+    int fd = -1;
+    VRPI_TRY(vrpi_cuda_enter(ctx, &call));
+    VRPI_TRY(vrpi_cuda_leave(
+        &call, call.api->export_handle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+        "cuMemExportToShareableHandle"));
+    *out_fd = fd;
+    return VRP_OK;
+}
+
+static vrp_status range_export(void *ctx, vrp_devptr ptr, uint64_t bytes, int64_t *out_fd) {
+    const CUmemRangeHandleType kind = CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
+    vrpi_cuda_call call;
+    int fd = -1;
+    VRPI_TRY(vrpi_cuda_enter(ctx, &call));
+    VRPI_TRY(vrpi_cuda_leave(&call, call.api->range_handle(&fd, ptr, bytes, kind, 0),
+                             "cuMemGetHandleForAddressRange"));
+    *out_fd = fd;
+    return VRP_OK;
+}
+
+static vrp_status ipc_export(void *ctx, vrp_devptr ptr, unsigned char out_handle[64]) {
+    vrpi_cuda_call call;
+    CUipcMemHandle handle;
+    VRPI_TRY(vrpi_cuda_enter(ctx, &call));
+    VRPI_TRY(vrpi_cuda_leave(&call, call.api->ipc_get(&handle, ptr), "cuIpcGetMemHandle"));
+    memcpy(out_handle, &handle, 64);
+    return VRP_OK;
+}
+
 void vrpi_cuda_memory_ops(const vrpi_cuda *cuda, vrp_driver_ops *ops) {
     ops->mem_info = mem_info;
     ops->mem_alloc = mem_alloc;
     ops->mem_free = mem_free;
+    if ((cuda->info.caps & VRP_CAP_EXPORT_IPC) != 0)
+        ops->ipc_export = ipc_export;
+    if ((cuda->info.caps & VRP_CAP_EXPORT_FD) != 0)
+        ops->handle_export = handle_export;
+    if ((cuda->info.caps & VRP_CAP_EXPORT_DMA_BUF) != 0)
+        ops->range_export = range_export;
     if ((cuda->info.caps & VRP_CAP_VMM) == 0)
         return;
     ops->address_reserve = address_reserve;

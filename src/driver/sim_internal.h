@@ -300,6 +300,7 @@ vrp_status vrpi_sim_handle_create(void *ctx, uint64_t bytes, vrp_handle *out_han
 vrp_status vrpi_sim_handle_release(void *ctx, vrp_handle handle);
 vrp_status vrpi_sim_map(void *ctx, vrp_devptr ptr, uint64_t bytes, vrp_handle handle);
 vrp_status vrpi_sim_set_access(void *ctx, vrp_devptr ptr, uint64_t bytes);
+uint64_t vrpi_sim_handle_bytes(vrpi_sim_device *device, vrp_handle value); /* 0: none; lock held */
 vrp_status vrpi_sim_unmap(void *ctx, vrp_devptr ptr, uint64_t bytes);
 /* Takes physical bytes of a device, or OUT_OF_DEVICE_MEMORY. */
 vrp_status vrpi_sim_charge(vrpi_sim_device *device, uint64_t bytes);
@@ -393,5 +394,10 @@ void vrpi_sim_regions_clear(vrpi_sim_device *device);
 uint64_t vrpi_sim_thread(void);
 /* Grows an array to hold one more; 0 if there is no memory. */
 int vrpi_sim_grow(void **array, uint32_t *capacity, uint32_t count, size_t item_bytes);
+
+/* ---- sim_export.c ---- */
+vrp_status vrpi_sim_handle_export(void *ctx, vrp_handle handle, int64_t *out_fd);
+vrp_status vrpi_sim_range_export(void *ctx, vrp_devptr ptr, uint64_t bytes, int64_t *out_fd);
+vrp_status vrpi_sim_ipc_export(void *ctx, vrp_devptr ptr, unsigned char out_handle[64]);
 
 #endif

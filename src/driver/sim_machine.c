@@ -206,6 +206,10 @@ static vrp_status device_info(void *ctx, vrp_device_info *out_info) {
         info.caps |= VRP_CAP_MALLOC;
     if ((sim->flags & VRP_SIM_NO_CONTEXT_RECORD) == 0)
         info.caps |= VRP_CAP_CONTEXT_RECORD;
+    if ((sim->flags & VRP_SIM_NO_VMM) == 0)
+        info.caps |= VRP_CAP_EXPORT_FD | VRP_CAP_EXPORT_DMA_BUF;
+    if ((sim->flags & VRP_SIM_NO_MALLOC) == 0)
+        info.caps |= VRP_CAP_EXPORT_IPC;
     info.total_bytes = device->total_bytes;
     info.granularity_bytes = sim->granularity;
     info.address_bytes = device->large.bytes;
@@ -236,6 +240,7 @@ static void fill(const vrp_sim *sim, vrp_driver_ops *ops) {
     if ((sim->flags & VRP_SIM_NO_MALLOC) == 0) {
         ops->mem_alloc = vrpi_sim_mem_alloc;
         ops->mem_free = vrpi_sim_mem_free;
+        ops->ipc_export = vrpi_sim_ipc_export;
     }
     if ((sim->flags & VRP_SIM_NO_VMM) == 0) {
         ops->address_reserve = vrpi_sim_address_reserve;
@@ -245,6 +250,8 @@ static void fill(const vrp_sim *sim, vrp_driver_ops *ops) {
         ops->map = vrpi_sim_map;
         ops->set_access = vrpi_sim_set_access;
         ops->unmap = vrpi_sim_unmap;
+        ops->handle_export = vrpi_sim_handle_export;
+        ops->range_export = vrpi_sim_range_export;
     }
     ops->stream_wait_event = vrpi_sim_stream_wait_event;
     if ((sim->flags & VRP_SIM_NO_CONTEXT_RECORD) == 0)

@@ -65,6 +65,7 @@ static const price_list prices[VRP_SIM_CALL_COUNT] = {
     [VRP_SIM_CALL_CONTEXT_RECORD] = FLAT(159),
     [VRP_SIM_CALL_STREAM_ID] = FLAT(50),
     [VRP_SIM_CALL_STREAM_IS_CAPTURING] = FLAT(50),
+    [VRP_SIM_CALL_EXPORT] = FLAT(10000),    /* not measured */
     [VRP_SIM_CALL_COPY_ASYNC] = FLAT(4000), /* as a kernel launch: the copy itself overlaps */
 };
 
@@ -91,6 +92,7 @@ static const char *const names[VRP_SIM_CALL_COUNT] = {
     [VRP_SIM_CALL_STREAM_ID] = "cuStreamGetId",
     [VRP_SIM_CALL_STREAM_IS_CAPTURING] = "cuStreamIsCapturing",
     [VRP_SIM_CALL_COPY_ASYNC] = "cuMemcpyAsync",
+    [VRP_SIM_CALL_EXPORT] = "cuMemExportToShareableHandle",
 };
 
 const char *vrp_sim_call_name(int32_t call) {

@@ -159,6 +159,11 @@ static vrp_status release_locked(vrpi_sim_device *device, vrp_handle value, uint
     return drop_if_unused(device, handle, "handle_release");
 }
 
+uint64_t vrpi_sim_handle_bytes(vrpi_sim_device *device, vrp_handle value) {
+    const vrpi_sim_handle *handle = find_handle(device, value);
+    return handle != NULL ? handle->bytes : 0;
+}
+
 vrp_status vrpi_sim_handle_release(void *ctx, vrp_handle handle) {
     vrpi_sim_device *device = ctx;
     uint64_t bytes = 0;

@@ -174,22 +174,12 @@ static void forced_destroy_waits_for_work_and_leaves_nothing(void **state) {
 
 static void later_calls_answer_not_supported(void **state) {
     vrpt t;
-    vrp_graph_pool *graph_pool = NULL;
-    vrp_export_info info = {.struct_size = sizeof info};
     (void)state;
     open_pool(&t, NULL);
-    vrp_devptr ptr = take(&t, 100);
-    VRPT_STATUS(vrp_graph_pool_create(t.pool, &graph_pool), VRP_NOT_SUPPORTED);
-    assert_null(graph_pool);
     VRPT_STATUS(vrp_suspend(t.pool, VRP_SUSPEND_POOL, 0, 0), VRP_NOT_SUPPORTED);
     VRPT_STATUS(vrp_resume(t.pool, VRP_SUSPEND_POOL, 0), VRP_NOT_SUPPORTED);
-    VRPT_STATUS(vrp_block_export(t.pool, ptr, VRP_EXPORT_POSIX_FD, &info), VRP_NOT_SUPPORTED);
-    VRPT_STATUS(vrp_block_export_close(t.pool, ptr), VRP_NOT_SUPPORTED);
-    VRPT_STATUS(vrp_graph_pool_create(NULL, &graph_pool), VRP_INVALID_ARGUMENT);
     VRPT_STATUS(vrp_suspend(NULL, VRP_SUSPEND_POOL, 0, 0), VRP_INVALID_ARGUMENT);
     VRPT_STATUS(vrp_resume(NULL, VRP_SUSPEND_POOL, 0), VRP_INVALID_ARGUMENT);
-    VRPT_STATUS(vrp_block_export(NULL, ptr, VRP_EXPORT_POSIX_FD, &info), VRP_INVALID_ARGUMENT);
-    VRPT_STATUS(vrp_block_export(t.pool, ptr, VRP_EXPORT_POSIX_FD, NULL), VRP_INVALID_ARGUMENT);
     VRPT_STATUS(vrp_suspend(t.pool, 99, 0, 0), VRP_INVALID_ARGUMENT);
     close_pool(&t);
 }

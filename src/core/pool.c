@@ -89,6 +89,9 @@ static void knobs_init(vrpi_pool *core) {
     core->knob[VRP_KNOB_LIMIT_BYTES] = core->config.limit_bytes;
     if ((core->config.flags & VRP_NO_DEVICE_WAITS) != 0)
         core->knob[VRP_KNOB_DEVICE_WAITS] = 0;
+    if ((core->device.caps & VRP_CAP_ASYNC_DEVICE) != 0 &&
+        (core->config.flags & VRP_NO_RECLAIMER) == 0)
+        core->knob[VRP_KNOB_RECLAIMER] = 1;
 }
 
 static vrp_status backing_choose(vrpi_pool *core) {
@@ -173,6 +176,7 @@ static void host_end(vrpi_pool *core) {
     vrpi_host_free(core, core->orphans, core->orphan_capacity * sizeof *core->orphans);
     vrpi_scopes_end(core);
     vrpi_host_end(core);
+    vrpi_cond_destroy(&core->reclaimer.cond);
     vrpi_mutex_destroy(&core->lock);
     vrpi_mutex_destroy(&core->threads_lock);
 }
@@ -189,6 +193,7 @@ static vrpi_pool *core_new(const vrp_pool_config *config) {
     core->claimed.state = VRPI_EXTENT_TRANSIT;
     (void)vrpi_mutex_init(&core->lock, VRPI_RANK_POOL);
     (void)vrpi_mutex_init(&core->threads_lock, VRPI_RANK_SHARD);
+    (void)vrpi_cond_init(&core->reclaimer.cond);
     return core;
 }
 
@@ -327,6 +332,7 @@ static vrp_status end_core(vrp_pool *pool, uint32_t flags) {
         vrpi_fail_live((uint64_t)live);
         return status;
     }
+    vrpi_reclaimer_stop(core);
     vrpi_mutex_lock(&core->lock);
     if (live > 0)
         (void)vrpi_free_where(core, NULL, 0);

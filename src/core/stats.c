@@ -50,6 +50,7 @@ static void read_locked(vrpi_pool *core, vrp_stats *s) {
     s->extents_unmapped = core->extents_unmapped;
     s->extents_created = core->extents_created;
     s->events_recorded = core->events_recorded;
+    s->reclaimed_bytes = core->reclaimed_bytes;
     vrpi_mutex_unlock(&core->lock);
 }
 

@@ -97,7 +97,8 @@ static void pending_memory_goes_without_a_call(void **state) {
     assert_true(falls_to(&t, all - 100 * VRPT_MIB));
     for (int i = 0; i < 20; i++)
         moment();
-    assert_true(vrp_pool_reserved_bytes(t.pool) >= 300 * VRPT_MIB);
+    if (t.backing == VRP_BACKING_VMM) /* a plain free waits for the whole device */
+        assert_true(vrp_pool_reserved_bytes(t.pool) >= 300 * VRPT_MIB);
     vrp_sim_complete(t.sim, streams[1], UINT64_MAX);
     assert_true(falls_to(&t, 0));
     assert_int_equal(vrpt_stats(&t).reclaimed_bytes, all);
@@ -229,8 +230,7 @@ static void call_stays_within_its_budget(void **state) {
             print_message("%s: %llu us in the call, %llu us in all\n", p->name,
                           (unsigned long long)spent / 1000,
                           (unsigned long long)(call_ns(&t) - before) / 1000);
-            if (p->bytes > 2 * VRPT_MIB || p->tag == VRP_TAG_WEIGHTS)
-                assert_true(call_ns(&t) - before <= 4000000);
+            assert_true(call_ns(&t) - before <= 4000000);
         }
         close_pool(&t);
     }

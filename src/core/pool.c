@@ -3,6 +3,7 @@
 
 #include "core/core.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,9 +95,15 @@ static void knobs_init(vrpi_pool *core) {
         core->knob[VRP_KNOB_RECLAIMER] = 1;
 }
 
+static void because(vrpi_pool *core, const char *backing, const char *why, const char *detail) {
+    (void)snprintf(core->backing_reason, sizeof core->backing_reason, "%s: %s%s%s", backing, why,
+                   detail[0] != '\0' ? ": " : "", detail);
+}
+
 static vrp_status backing_choose(vrpi_pool *core) {
     uint32_t caps = core->device.caps;
     int32_t asked = core->config.backing;
+    vrp_error_detail detail = {.struct_size = sizeof detail};
     core->backing = asked != VRP_BACKING_AUTO   ? asked
                     : (caps & VRP_CAP_VMM) != 0 ? VRP_BACKING_VMM
                                                 : VRP_BACKING_MALLOC;
@@ -104,11 +111,18 @@ static vrp_status backing_choose(vrpi_pool *core) {
         (core->backing == VRP_BACKING_MALLOC && (caps & VRP_CAP_MALLOC) == 0))
         return vrpi_fail(VRP_NOT_SUPPORTED, "the driver has no calls for the %s backing",
                          core->backing == VRP_BACKING_VMM ? "vmm" : "malloc");
+    because(core, core->backing == VRP_BACKING_VMM ? "vmm" : "malloc",
+            asked != VRP_BACKING_AUTO             ? "asked for by the configuration"
+            : core->backing == VRP_BACKING_MALLOC ? "the driver has no calls for virtual memory"
+                                                  : "the device supports it",
+            "");
     if (core->backing == VRP_BACKING_MALLOC)
         return VRP_OK;
     vrpi_arena *arena; /* the first range, which also shows that ranges can be had */
     vrp_status status = vrpi_arena_create(core, core->granularity * 64, &arena);
     if (status != VRP_OK && asked == VRP_BACKING_AUTO && (caps & VRP_CAP_MALLOC) != 0) {
+        because(core, "malloc", "no address range could be reserved",
+                vrp_error_detail_get(&detail) == VRP_OK ? detail.message : "");
         core->backing = VRP_BACKING_MALLOC;
         status = VRP_OK;
     }

@@ -45,8 +45,7 @@ static int collect(const vrpi_pool *core, vrpi_extent *e, int alone, int marked_
     uint64_t price = vrpi_release_price(e->bytes);
     if (vrpi_run_collect(core, e, marked_only, alone && price < left ? price : left, run))
         return 1;
-    return first && core->reclaimer.failed &&
-           vrpi_run_collect(core, e, marked_only, price, run);
+    return first && core->reclaimer.failed && vrpi_run_collect(core, e, marked_only, price, run);
 }
 
 static void spend(uint64_t *left, uint64_t price) {

@@ -218,9 +218,9 @@ VRP_API VRP_NODISCARD vrp_status vrp_record_stream(vrp_pool *pool, vrp_devptr pt
  * pool has not seen is OK. */
 VRP_API VRP_NODISCARD vrp_status vrp_stream_forget(vrp_pool *pool, vrp_stream stream);
 
-/* Announces that a capture began or ended on a stream. Between the two the
- * pool records, queries and waits for nothing on it; what is freed there
- * waits for the end. Errors: INVALID_ARGUMENT (already, or not, capturing). */
+/* Announces that a capture begins (before it does) or has ended on a stream.
+ * Between the two the pool records, queries and waits for nothing on it; what is
+ * freed there waits for the end. Errors: INVALID_ARGUMENT (already, or not, capturing). */
 VRP_API VRP_NODISCARD vrp_status vrp_capture_begin(vrp_pool *pool, vrp_stream stream);
 VRP_API VRP_NODISCARD vrp_status vrp_capture_end(vrp_pool *pool, vrp_stream stream);
 

@@ -140,7 +140,7 @@ static int others_released(vrpi_pool *core) {
 }
 
 static vrp_status trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32_t flags,
-                          vrp_trim_result *result) {
+                          int want_gap, vrp_trim_result *result) {
     uint64_t before = core->trimmed_bytes, stalled = core->stalled_ns;
     uint64_t extents = core->extent_count;
     uint64_t budget = (flags & VRP_TRIM_WAIT) != 0 ? UINT64_MAX : budget_of(core);
@@ -169,8 +169,10 @@ static vrp_status trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint
     result->extents_released =
         extents > core->extent_count ? (uint32_t)(extents - core->extent_count) : 0;
     result->pending_bytes = mark_pending(core, target);
-    vrpi_gap_walk(core, &gap, NULL);
-    result->pinned_bytes = gap.pinned_bytes;
+    if (want_gap) { /* a walk over all blocks, for who looks at the result */
+        vrpi_gap_walk(core, &gap, NULL);
+        result->pinned_bytes = gap.pinned_bytes;
+    }
     result->reserved_bytes = vrpi_reserved(core);
     vrpi_reclaimer_wake(core); /* with what is left */
     return status;
@@ -193,7 +195,7 @@ vrp_status vrp_trim(vrp_pool *pool, uint64_t target_bytes, uint32_t flags,
         status = vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
     } else {
         vrpi_mutex_lock(&core->lock);
-        status = trim_to(core, t, target_bytes, flags, &result);
+        status = trim_to(core, t, target_bytes, flags, out_result != NULL, &result);
         vrpi_mutex_unlock(&core->lock);
     }
     vrpi_exit(pool);

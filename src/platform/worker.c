@@ -15,7 +15,7 @@ int (*vrpi_worker_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *)
                           void *) = pthread_create;
 
 static atomic_int ending, working;
-static unsigned hook_fork_count;
+static atomic_uint owner; /* vrpi_fork_count of the process whose threads are counted */
 static pthread_once_t hook_once = PTHREAD_ONCE_INIT;
 
 /* ---- sleeping -------------------------------------------------------------------- */
@@ -54,16 +54,20 @@ int vrpi_cond_wait(vrpi_cond *cond, vrpi_mutex *mutex, uint64_t ns) {
 /* Runs before the destructors of what was loaded earlier, libcuda among them. */
 static void at_end(void) {
     const struct timespec moment = {.tv_nsec = 1000000};
-    if (atomic_load(&vrpi_fork_count) != hook_fork_count)
+    if (atomic_load(&vrpi_fork_count) != atomic_load(&owner))
         return; /* a child has none of its parent's threads */
     atomic_store(&ending, 1);
     for (int i = 0; i < END_WAIT_MS && atomic_load(&working) != 0; i++)
         (void)nanosleep(&moment, NULL);
 }
 
-static void hook_install(void) {
-    hook_fork_count = atomic_load(&vrpi_fork_count);
-    (void)atexit(at_end);
+static void hook_install(void) { (void)atexit(at_end); }
+
+/* The first thread of a child begins to count anew. */
+static void own(void) {
+    unsigned now = atomic_load(&vrpi_fork_count);
+    if (atomic_exchange(&owner, now) != now)
+        atomic_store(&working, 0);
 }
 
 int vrpi_worker_begin(void) {
@@ -94,6 +98,7 @@ int vrpi_worker_start(vrpi_worker *worker, void *(*run)(void *), void *argument,
     sigset_t blocked, before;
     int error;
     (void)pthread_once(&hook_once, hook_install);
+    own();
     if (vrpi_workers_ending())
         return ECANCELED;
     error = pthread_attr_init(&attr);

@@ -398,7 +398,7 @@ struct vrpi_pool {
         uint8_t state; /* see reclaim.c */
         uint8_t stop, woken, failed;
     } reclaimer;
-    char backing_reason[160];
+    char backing_reason[320];
 
     _Atomic uint64_t reserved; /* written under lock */
     uint64_t high_water;       /* largest reserved ever; the gap rule's own */

@@ -9,7 +9,7 @@
 
 #define API __attribute__((visibility("default")))
 
-API fake_cuda fake_cuda_state;
+static fake_cuda fake_cuda_state;
 API fake_cuda *fake_cuda_get(void);
 
 typedef struct context {

@@ -5,7 +5,7 @@
 /* A libcuda.so.1 without a device: as much of the driver API as the CUDA driver
  * of the library calls, with two devices whose memory is numbers only and whose
  * work is done at once. What a test looks at and what it sets is in one struct,
- * which the library exports under the name fake_cuda. */
+ * which the library hands out by fake_cuda_get. */
 
 #include <stdatomic.h>
 #include <stdint.h>

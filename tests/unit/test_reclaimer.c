@@ -443,6 +443,8 @@ static void child_of_fork_has_no_thread_and_touches_nothing(void **state) {
 /* A process that ends while its reclaimer works: the child makes its own pool. */
 static void process_ends_while_the_thread_runs(void **state) {
     (void)state;
+    if (VRPT_TSAN)
+        skip(); /* a thread that nobody has joined is a finding there */
     for (int round = 0; round < 5; round++) {
         int exited = -1;
         pid_t child = fork();

@@ -38,7 +38,7 @@ extern "C" {
     X(TRIM_BUDGET_NS, 15, 0, UINT64_MAX, 500000,                                                  \
       "with the reclaimer: most driver time that one trim may spend itself, by estimate")         \
     X(EXTENT_AHEAD_BYTES, 16, 0, 536870912, 134217728,                                            \
-      "most bytes that an extent reaches beyond its block while weights are loaded; 0: none")
+      "most bytes that an extent reaches beyond its block while memory is only filled; 0: none")
 
 typedef enum vrp_knob {
 #define VRP_KNOB_ENUM(name, value, low, high, preset, meaning) VRP_KNOB_##name = value,

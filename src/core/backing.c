@@ -141,13 +141,17 @@ static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint6
  * not used pins memory for as long as the block lives. */
 static uint64_t ahead_of(const vrpi_pool *core, const vrpi_arena *arena, uint64_t size) {
     const vrpi_space *space = arena->space;
-    uint64_t most = vrpi_knob(core, VRP_KNOB_EXTENT_AHEAD_BYTES);
+    uint64_t most = vrpi_knob(core, VRP_KNOB_EXTENT_AHEAD_BYTES), bound = UINT64_MAX;
     if (space == NULL || space->freed_bytes * 32 > space->taken_bytes)
         return 0;
     if (arena->klass == VRPI_CLASS_SMALL)
-        most = most < SMALL_AHEAD_MAX ? most : SMALL_AHEAD_MAX;
+        bound = SMALL_AHEAD_MAX;
+    else if (arena->klass == VRPI_CLASS_LARGE)
+        bound = vrpi_knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);
     else if (arena->klass != VRPI_CLASS_WEIGHTS)
         return 0;
+    if (most > bound)
+        most = bound;
     if (most > space->taken_bytes / 16)
         most = space->taken_bytes / 16;
     return most / size * size;

@@ -144,7 +144,9 @@ static uint64_t ahead_of(const vrpi_pool *core, const vrpi_arena *arena, uint64_
     uint64_t most = vrpi_knob(core, VRP_KNOB_EXTENT_AHEAD_BYTES), bound = UINT64_MAX;
     if (space == NULL || space->freed_bytes * 32 > space->taken_bytes)
         return 0;
-    if (arena->klass == VRPI_CLASS_SMALL)
+    if (vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT)
+        bound = arena->klass == VRPI_CLASS_WEIGHTS ? vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES) : 0;
+    else if (arena->klass == VRPI_CLASS_SMALL)
         bound = SMALL_AHEAD_MAX;
     else if (arena->klass == VRPI_CLASS_LARGE)
         bound = vrpi_knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);

@@ -45,6 +45,9 @@ typedef uint64_t vrp_event;  /* an event of the driver */
 #define VRP_CAP_EXPORT_FD (1u << 7)      /* handle_export */
 #define VRP_CAP_EXPORT_DMA_BUF (1u << 8) /* range_export */
 #define VRP_CAP_EXPORT_IPC (1u << 9)     /* ipc_export */
+#define VRP_CAP_ASYNC_DEVICE                                         \
+    (1u << 10) /* work goes on by itself, in real time: pools finish \
+                  pending trims on a helper thread unless told not to */
 
 typedef struct vrp_device_info {
     uint32_t struct_size;

@@ -63,6 +63,14 @@ typedef struct vrp_walk_fns {
  * Stops the other threads' allocations meanwhile. */
 VRP_API VRP_NODISCARD vrp_status vrp_pool_walk(vrp_pool *pool, const vrp_walk_fns *fns, void *user);
 
+/* Which backing the pool has and why, in one line: "vmm: the device supports
+ * it", "malloc: asked for by the configuration", "malloc: no address range could
+ * be reserved: ..." and so on. Copied into out_text, cut to text_bytes with the
+ * 0 at its end. vrp_stats.backing is the same as a number. Any thread.
+ * Errors: INVALID_ARGUMENT (no room for even the 0). */
+VRP_API VRP_NODISCARD vrp_status vrp_pool_backing_reason_get(vrp_pool *pool, char *out_text,
+                                                             size_t text_bytes);
+
 /* Checks every invariant of the pool: blocks tile their arenas, no two
  * overlap, neighbours are merged, trees and lists agree with the blocks,
  * counters agree with a recount, reserved agrees with the extents. The detail

@@ -32,7 +32,13 @@ extern "C" {
     X(IDLE_AGE, 12, 0, UINT64_MAX, 2000,                                                          \
       "GAP_RULE_LIMIT gives up extents idle for that many larger operations; 0: none")            \
     X(CACHE_HELD_BYTES, 13, 0, UINT64_MAX, 4294967296,                                            \
-      "most bytes of larger blocks that a thread holds until its next larger operation")
+      "most bytes of larger blocks that a thread holds until its next larger operation")          \
+    X(RECLAIMER, 14, 0, 1, 0,                                                                     \
+      "whether a helper thread ends what trims leave; a pool on a real device begins with 1")     \
+    X(TRIM_BUDGET_NS, 15, 0, UINT64_MAX, 500000,                                                  \
+      "with the reclaimer: most driver time that one trim may spend itself, by estimate")         \
+    X(EXTENT_AHEAD_BYTES, 16, 0, 536870912, 134217728,                                            \
+      "most bytes that an extent reaches beyond its block while memory is only filled; 0: none")
 
 typedef enum vrp_knob {
 #define VRP_KNOB_ENUM(name, value, low, high, preset, meaning) VRP_KNOB_##name = value,

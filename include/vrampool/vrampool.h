@@ -126,9 +126,9 @@ typedef int (*vrp_oom_fn)(void *user, const vrp_oom_report *report);
 #define VRP_NO_DEVICE_WAITS                                    \
     (1u << 1) /* never make a stream wait for another (kernels \
                  that wait for later host work could deadlock) */
-#define VRP_NO_RECLAIMER                                               \
-    (1u << 2) /* no helper thread, ever: pending trims end at the next \
-                 call (this version never starts one) */
+#define VRP_NO_RECLAIMER                                                    \
+    (1u << 2) /* no helper thread, ever: a trim gives back all that is done \
+                 before it returns, pending ones end at the next call */
 
 typedef struct vrp_pool_config {
     uint32_t struct_size;
@@ -220,9 +220,9 @@ VRP_API VRP_NODISCARD vrp_status vrp_record_stream(vrp_pool *pool, vrp_devptr pt
  * pool has not seen is OK. */
 VRP_API VRP_NODISCARD vrp_status vrp_stream_forget(vrp_pool *pool, vrp_stream stream);
 
-/* Announces that a capture began or ended on a stream. Between the two the
- * pool records, queries and waits for nothing on it; what is freed there
- * waits for the end. Errors: INVALID_ARGUMENT (already, or not, capturing). */
+/* Announces that a capture begins (before it does) or has ended on a stream.
+ * Between the two the pool records, queries and waits for nothing on it; what is
+ * freed there waits for the end. Errors: INVALID_ARGUMENT (already, or not, capturing). */
 VRP_API VRP_NODISCARD vrp_status vrp_capture_begin(vrp_pool *pool, vrp_stream stream);
 VRP_API VRP_NODISCARD vrp_status vrp_capture_end(vrp_pool *pool, vrp_stream stream);
 
@@ -239,15 +239,20 @@ typedef struct vrp_trim_result {
     uint32_t struct_size;
     uint32_t extents_released;
     uint64_t released_bytes; /* given back by this call */
-    uint64_t pending_bytes;  /* goes when the device has finished with it */
-    uint64_t pinned_bytes;   /* free bytes in extents that hold live blocks */
+    uint64_t pending_bytes; /* goes later: its work is unfinished, or the call's budget was spent */
+    uint64_t pinned_bytes;  /* free bytes in extents that hold live blocks */
     uint64_t reserved_bytes; /* held after the call */
     uint64_t stalled_ns;     /* how long driver calls blocked the host (malloc backing) */
 } vrp_trim_result;
 
 /* Gives idle extents back until at most target_bytes are reserved. Extents
- * whose work is unfinished go at a later call, when it has completed. out_result
- * may be NULL. Errors: those of the driver. */
+ * whose work is unfinished go when it has completed: at a later call or, where
+ * the pool has a reclaimer (VRP_KNOB_RECLAIMER; the default on a real device),
+ * by a helper thread that is there while it is needed. With a reclaimer and the
+ * vmm backing the call itself spends no more driver time than
+ * VRP_KNOB_TRIM_BUDGET_NS, by estimate, and leaves the rest to the thread;
+ * VRP_TRIM_WAIT waits until all of it is done. out_result may be NULL.
+ * Errors: those of the driver. */
 VRP_API VRP_NODISCARD vrp_status vrp_trim(vrp_pool *pool, uint64_t target_bytes, uint32_t flags,
                                           vrp_trim_result *out_result);
 
@@ -287,7 +292,8 @@ typedef struct vrp_stats {
     uint64_t extents_unmapped;       /* driver calls by kind, since creation */
     uint64_t extents_created;
     uint64_t events_recorded;
-    uint64_t graph_bytes; /* reserved for graph pools that are not released yet */
+    uint64_t graph_bytes;     /* reserved for graph pools that are not released yet */
+    uint64_t reclaimed_bytes; /* of trimmed_bytes: by the helper thread, after its trim returned */
 } vrp_stats;
 
 /* Reads the counters; cheap: holds the pool's lock for an instant, walks nothing. */

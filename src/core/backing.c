@@ -7,6 +7,7 @@
 
 enum { IDLE_LOOKS_MAX = 400 };
 #define VRPI_OVERHANG_MAX (UINT64_C(512) << 20)
+#define SMALL_AHEAD_MAX (UINT64_C(32) << 20)
 
 int vrpi_growth_is_barred(const vrpi_pool *core, uint64_t bytes) {
     uint64_t reserved = vrpi_reserved(core);
@@ -134,6 +135,30 @@ static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint6
     return cap < large ? cap : large;
 }
 
+/* Bytes beyond the block that its last extent is to have too, while a space is
+ * only being filled: what comes next most likely fits there. Whole blocks of
+ * that size, no more than a sixteenth of what was loaded before, since what is
+ * not used pins memory for as long as the block lives. */
+static uint64_t ahead_of(const vrpi_pool *core, const vrpi_arena *arena, uint64_t size) {
+    const vrpi_space *space = arena->space;
+    uint64_t most = vrpi_knob(core, VRP_KNOB_EXTENT_AHEAD_BYTES), bound = UINT64_MAX;
+    if (space == NULL || space->freed_bytes * 32 > space->taken_bytes)
+        return 0;
+    if (vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT)
+        bound = arena->klass == VRPI_CLASS_WEIGHTS ? vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES) : 0;
+    else if (arena->klass == VRPI_CLASS_SMALL)
+        bound = SMALL_AHEAD_MAX;
+    else if (arena->klass == VRPI_CLASS_LARGE)
+        bound = vrpi_knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);
+    else if (arena->klass != VRPI_CLASS_WEIGHTS)
+        return 0;
+    if (most > bound)
+        most = bound;
+    if (most > space->taken_bytes / 16)
+        most = space->taken_bytes / 16;
+    return most / size * size;
+}
+
 /* 0: its work is done. 1: only `stream` may still use it. 2: another stream
  * may, `stream` would have to wait. 3: not to be had early. */
 static int closeness(const vrpi_extent *e, const vrpi_stream *stream) {
@@ -252,26 +277,62 @@ static vrp_status move_here(vrpi_pool *core, vrpi_request *request, vrpi_extent 
                             stream);
 }
 
-/* Moves a larger extent to the end of the block, over untouched space. */
-static vrp_status move_over(vrpi_pool *core, vrpi_request *request, vrpi_extent *e,
-                            vrpi_stream *stream, const stretch *s) {
-    uint64_t over = e->bytes / core->granularity - s->count;
+/* Claims granules behind the stretch, which ends with the block, for an extent
+ * that hangs over. Takes up to four nodes. */
+static vrp_status claim_over(vrpi_pool *core, const stretch *s, uint64_t over) {
     uint64_t from = s->first + s->count;
     uint64_t end = s->arena->base + (from + over) * core->granularity;
-    vrp_status status;
     VRPI_TRY(vrpi_nodes_reserve(core, 4, 1, 1));
     VRPI_TRY(vrpi_arena_granules(core, s->arena, end));
     if (end > s->arena->end)
         vrpi_arena_extend(core, s->arena, end);
     for (uint64_t i = 0; i < over; i++)
         s->arena->granules[from + i] = &core->claimed;
-    status = move_here(core, request, e, stream, s);
+    return VRP_OK;
+}
+
+/* What was claimed and is not backed now is untouched space again. */
+static void unclaim_over(vrpi_pool *core, const stretch *s, uint64_t over, vrp_status status) {
+    uint64_t from = s->first + s->count;
     for (uint64_t i = 0; i < over; i++)
         if (s->arena->granules[from + i] == &core->claimed)
             s->arena->granules[from + i] = NULL;
     if (status != VRP_OK)
         vrpi_arena_shrink(core, s->arena);
+}
+
+/* Moves a larger extent to the end of the block, over untouched space. */
+static vrp_status move_over(vrpi_pool *core, vrpi_request *request, vrpi_extent *e,
+                            vrpi_stream *stream, const stretch *s) {
+    uint64_t over = e->bytes / core->granularity - s->count;
+    vrp_status status;
+    VRPI_TRY(claim_over(core, s, over));
+    status = move_here(core, request, e, stream, s);
+    unclaim_over(core, s, over, status);
     return status;
+}
+
+/* New memory for the end of the block and what will come behind it. Not if the
+ * pool has anything idle: that comes first. 0: as if nothing had been tried. */
+static int create_ahead(vrpi_pool *core, uint64_t addr, const stretch *s, uint64_t cap) {
+    uint64_t g = core->granularity, bytes = s->count * g;
+    uint64_t ahead = s->at_end && core->idle.count == 0 ? ahead_of(core, s->arena, s->size) : 0;
+    uint64_t over;
+    vrp_status status;
+    if (ahead == 0)
+        return 0;
+    /* from the end of the block, which may lie within its last granule */
+    ahead = (addr + s->size + ahead - s->arena->base + g - 1) / g - (s->first + s->count);
+    over = room_behind(core, s->arena, addr, s->size, ahead);
+    if (over == 0 || bytes + over * g > cap || vrpi_limit_exceeded(core, bytes + over * g) ||
+        claim_over(core, s, over) != VRP_OK)
+        return 0;
+    status = vrpi_extent_create(core, s->arena, s->arena->base + s->first * g, bytes + over * g);
+    unclaim_over(core, s, over, status);
+    if (status != VRP_OK)
+        return 0;
+    s->arena->granules[s->first]->fresh = 1;
+    return 1;
 }
 
 /* Tries idle memory for the stretch. 1: something changed, look again. */
@@ -358,6 +419,7 @@ static uint64_t growth_allowed(const vrpi_pool *core, uint64_t want) {
 vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, vrpi_stream *stream,
                      uint64_t addr, uint64_t bytes) {
     uint64_t cap = extent_cap(core, arena, bytes) & ~(core->granularity - 1);
+    uint64_t ahead_cap = vrpi_knob(core, VRP_KNOB_EXTENT_WEIGHTS_BYTES);
     stretch s = {0};
     vrp_status status = VRP_OK;
     int settled = 0;
@@ -386,6 +448,8 @@ vrp_status vrpi_back(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena, 
                 continue;
             }
         }
+        if (create_ahead(core, addr, &s, ahead_cap))
+            continue;
         want = grow == 0 ? want : grow;
         vrpi_gap_missed(core, want);
         status = vrpi_limit_exceeded(core, want) ? VRP_OUT_OF_DEVICE_MEMORY

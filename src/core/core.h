@@ -194,10 +194,32 @@ vrp_status vrpi_extent_move(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *ar
                                                      before `stream` */
 void vrpi_ghosts_poll(vrpi_pool *core);
 void vrpi_orphans_retry(vrpi_pool *core);
+void vrpi_orphan_keep(vrpi_pool *core, vrpi_orphan orphan);
 uint64_t vrpi_orphan_bytes(const vrpi_pool *core); /* reserved and held by nobody */
 /* malloc backing: a new segment is an arena of one extent. */
 vrp_status vrpi_segment_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out);
 vrp_status vrpi_segment_release(vrpi_pool *core, vrpi_extent *extent);
+
+/* ---- release.c ---- (lock held) */
+#define VRPI_RUN_MOST 16
+/* Idle extents side by side that go together. */
+typedef struct vrpi_run {
+    vrpi_extent *extent[VRPI_RUN_MOST];
+    uint32_t count;
+    uint64_t addr, bytes, price_ns;
+} vrpi_run;
+uint64_t vrpi_release_price(uint64_t bytes); /* estimated host time in ns */
+int vrpi_may_release(const vrpi_extent *e);  /* an idle one: nothing needs it any more */
+/* The extent and what can go with it for at most that much; 0: not even the extent. */
+int vrpi_run_collect(const vrpi_pool *core, vrpi_extent *seed, int marked_only, uint64_t most_ns,
+                     vrpi_run *run);
+vrp_status vrpi_run_release(vrpi_pool *core, const vrpi_run *run); /* lock dropped meanwhile */
+
+/* ---- reclaim.c ---- (lock held but for stop) */
+int vrpi_reclaimer_wanted(const vrpi_pool *core);
+int vrpi_reclaimer_runs(const vrpi_pool *core);
+void vrpi_reclaimer_wake(vrpi_pool *core); /* if there is work; lock dropped to start it */
+void vrpi_reclaimer_stop(vrpi_pool *core); /* no lock, nobody in the pool; joins */
 
 /* ---- backing.c ---- */
 /* Backs [addr, addr + bytes) of an arena where it is not; on failure the arena
@@ -218,6 +240,7 @@ vrp_status vrpi_oom(vrpi_pool *core, vrpi_request *request, uint64_t bytes); /* 
 /* The report and the detail of a request that the chain has refused. */
 void vrpi_oom_explain(vrpi_pool *core, const vrpi_request *request, vrp_status status);
 void vrpi_trim_marked(vrpi_pool *core);
+uint64_t vrpi_marked_release(vrpi_pool *core, uint64_t budget_ns); /* bytes; lock dropped */
 void vrpi_mark_range(vrpi_pool *core, uint64_t addr, uint64_t bytes);
 void vrpi_gap_walk(vrpi_pool *core, vrp_gap *out, uint64_t *out_pinning_blocks);
 

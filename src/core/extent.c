@@ -130,7 +130,7 @@ static vrp_status map_at(vrpi_pool *core, uint64_t addr, uint64_t bytes, vrp_han
 
 /* Memory that the driver would not take back is kept, still counted as
  * reserved, and tried again: losing it would lose the memory. */
-static void orphan_keep(vrpi_pool *core, vrpi_orphan orphan) {
+void vrpi_orphan_keep(vrpi_pool *core, vrpi_orphan orphan) {
     if (core->orphan_count == core->orphan_capacity) {
         uint32_t capacity = core->orphan_capacity + 64;
         vrpi_orphan *grown = vrpi_host_alloc(core, capacity * sizeof *grown);
@@ -149,7 +149,7 @@ static void orphan_keep(vrpi_pool *core, vrpi_orphan orphan) {
  * memory is not the device's again while that stands. */
 static void stray_keep(vrpi_pool *core, vrpi_extent *extent, uint64_t mapped) {
     uint32_t before = core->orphan_count;
-    orphan_keep(core, (vrpi_orphan){.bytes = extent->bytes, .addr = mapped, .extent = extent});
+    vrpi_orphan_keep(core, (vrpi_orphan){.bytes = extent->bytes, .addr = mapped, .extent = extent});
     if (core->orphan_count > before)
         extent->ghosts++;
 }
@@ -166,7 +166,7 @@ void vrpi_orphans_retry(vrpi_pool *core) {
         vrpi_mutex_lock(&core->lock);
         if (status != VRP_OK) {
             vrpi_driver_failed(core, status);
-            orphan_keep(core, o);
+            vrpi_orphan_keep(core, o);
             return;
         }
         if (o.extent != NULL)
@@ -207,7 +207,7 @@ vrp_status vrpi_extent_create(vrpi_pool *core, vrpi_arena *arena, uint64_t addr,
     if (status != VRP_OK) {
         vrpi_driver_failed(core, status);
         if (handle != 0) {
-            orphan_keep(core, (vrpi_orphan){.handle = handle, .bytes = bytes, .addr = mapped});
+            vrpi_orphan_keep(core, (vrpi_orphan){.handle = handle, .bytes = bytes, .addr = mapped});
             vrpi_reserved_commit(core, 0, 0); /* it stays reserved: the peak follows */
         } else {
             vrpi_reserved_sub(core, bytes);
@@ -251,7 +251,7 @@ vrp_status vrpi_extent_release(vrpi_pool *core, vrpi_extent *extent) {
         core->trimmed_bytes += bytes;
     } else {
         vrpi_driver_failed(core, released);
-        orphan_keep(core, (vrpi_orphan){.handle = extent->handle, .bytes = bytes, .addr = 0});
+        vrpi_orphan_keep(core, (vrpi_orphan){.handle = extent->handle, .bytes = bytes, .addr = 0});
     }
     vrpi_extent_node_free(core, extent);
     vrpi_arena_shrink(core, arena);
@@ -299,7 +299,7 @@ static vrp_status move_done(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *ar
     /* It is mapped nowhere now: what is left is the handle. */
     extent->state = VRPI_EXTENT_BACKED;
     vrpi_extent_unlink(core, extent);
-    orphan_keep(core, (vrpi_orphan){.handle = extent->handle, .bytes = bytes, .addr = mapped});
+    vrpi_orphan_keep(core, (vrpi_orphan){.handle = extent->handle, .bytes = bytes, .addr = mapped});
     vrpi_extent_node_free(core, extent);
     vrpi_arena_shrink(core, old);
     vrpi_orphans_retry(core);

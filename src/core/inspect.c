@@ -3,6 +3,8 @@
 
 #include "core/core.h"
 
+#include <string.h>
+
 static vrp_stream handle_of(const vrpi_stream *stream) {
     return stream == NULL ? VRP_STREAM_LEGACY : stream->handle;
 }
@@ -193,6 +195,20 @@ vrp_status vrp_pool_walk(vrp_pool *pool, const vrp_walk_fns *fns, void *user) {
             break;
     quiet(core, 0);
     vrpi_mutex_unlock(&core->lock);
+    vrpi_exit(pool);
+    return VRP_OK;
+}
+
+vrp_status vrp_pool_backing_reason_get(vrp_pool *pool, char *out_text, size_t text_bytes) {
+    size_t length;
+    if (out_text == NULL || text_bytes == 0)
+        return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_pool_backing_reason_get: no room for a text");
+    VRPI_TRY(vrpi_enter(pool));
+    length = strlen(pool->core->backing_reason); /* settled when the pool was made */
+    if (length >= text_bytes)
+        length = text_bytes - 1;
+    memcpy(out_text, pool->core->backing_reason, length);
+    out_text[length] = '\0';
     vrpi_exit(pool);
     return VRP_OK;
 }

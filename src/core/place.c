@@ -167,7 +167,8 @@ static int borrow(const vrpi_pool *core, vrpi_stream *stream, uint8_t klass, uin
     uint32_t life = stream->life[vrpi_life_bucket(size)];
     if (life == 0 || life > SHORT_LIFE || klass == VRPI_CLASS_SLAB || klass == VRPI_CLASS_WEIGHTS)
         return 0;
-    return find_backed(core, stream, VRPI_CLASS_SMALL, VRPI_CLASS_HUGE, klass, size, alignment,
+    /* weights too: what was backed ahead of them and is not used yet */
+    return find_backed(core, stream, VRPI_CLASS_SMALL, VRPI_CLASS_WEIGHTS, klass, size, alignment,
                        best);
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/core.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,11 +90,20 @@ static void knobs_init(vrpi_pool *core) {
     core->knob[VRP_KNOB_LIMIT_BYTES] = core->config.limit_bytes;
     if ((core->config.flags & VRP_NO_DEVICE_WAITS) != 0)
         core->knob[VRP_KNOB_DEVICE_WAITS] = 0;
+    if ((core->device.caps & VRP_CAP_ASYNC_DEVICE) != 0 &&
+        (core->config.flags & VRP_NO_RECLAIMER) == 0)
+        core->knob[VRP_KNOB_RECLAIMER] = 1;
+}
+
+static void because(vrpi_pool *core, const char *backing, const char *why, const char *detail) {
+    (void)snprintf(core->backing_reason, sizeof core->backing_reason, "%s: %s%s%s", backing, why,
+                   detail[0] != '\0' ? ": " : "", detail);
 }
 
 static vrp_status backing_choose(vrpi_pool *core) {
     uint32_t caps = core->device.caps;
     int32_t asked = core->config.backing;
+    vrp_error_detail detail = {.struct_size = sizeof detail};
     core->backing = asked != VRP_BACKING_AUTO   ? asked
                     : (caps & VRP_CAP_VMM) != 0 ? VRP_BACKING_VMM
                                                 : VRP_BACKING_MALLOC;
@@ -101,11 +111,18 @@ static vrp_status backing_choose(vrpi_pool *core) {
         (core->backing == VRP_BACKING_MALLOC && (caps & VRP_CAP_MALLOC) == 0))
         return vrpi_fail(VRP_NOT_SUPPORTED, "the driver has no calls for the %s backing",
                          core->backing == VRP_BACKING_VMM ? "vmm" : "malloc");
+    because(core, core->backing == VRP_BACKING_VMM ? "vmm" : "malloc",
+            asked != VRP_BACKING_AUTO             ? "asked for by the configuration"
+            : core->backing == VRP_BACKING_MALLOC ? "the driver has no calls for virtual memory"
+                                                  : "the device supports it",
+            "");
     if (core->backing == VRP_BACKING_MALLOC)
         return VRP_OK;
     vrpi_arena *arena; /* the first range, which also shows that ranges can be had */
     vrp_status status = vrpi_arena_create(core, core->granularity * 64, &arena);
     if (status != VRP_OK && asked == VRP_BACKING_AUTO && (caps & VRP_CAP_MALLOC) != 0) {
+        because(core, "malloc", "no address range could be reserved",
+                vrp_error_detail_get(&detail) == VRP_OK ? detail.message : "");
         core->backing = VRP_BACKING_MALLOC;
         status = VRP_OK;
     }
@@ -173,6 +190,7 @@ static void host_end(vrpi_pool *core) {
     vrpi_host_free(core, core->orphans, core->orphan_capacity * sizeof *core->orphans);
     vrpi_scopes_end(core);
     vrpi_host_end(core);
+    vrpi_cond_destroy(&core->reclaimer.cond);
     vrpi_mutex_destroy(&core->lock);
     vrpi_mutex_destroy(&core->threads_lock);
 }
@@ -189,6 +207,7 @@ static vrpi_pool *core_new(const vrp_pool_config *config) {
     core->claimed.state = VRPI_EXTENT_TRANSIT;
     (void)vrpi_mutex_init(&core->lock, VRPI_RANK_POOL);
     (void)vrpi_mutex_init(&core->threads_lock, VRPI_RANK_SHARD);
+    (void)vrpi_cond_init(&core->reclaimer.cond);
     return core;
 }
 
@@ -328,6 +347,7 @@ static vrp_status end_core(vrp_pool *pool, uint32_t flags) {
         vrpi_fail_live((uint64_t)live);
         return status;
     }
+    vrpi_reclaimer_stop(core);
     vrpi_mutex_lock(&core->lock);
     if (live > 0)
         (void)vrpi_free_where(core, NULL, 0);

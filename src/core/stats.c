@@ -52,6 +52,7 @@ static void read_locked(vrpi_pool *core, vrp_stats *s) {
     s->events_recorded = core->events_recorded;
     s->exported_bytes = core->exported_bytes;
     s->graph_bytes = vrpi_graph_bytes(core);
+    s->reclaimed_bytes = core->reclaimed_bytes;
     vrpi_mutex_unlock(&core->lock);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Giving idle extents back: on request, and later what was still in use by the
- * device when it was asked for. */
+ * device when it was asked for, or beyond what one call may spend. */
 
 #include "core/core.h"
 
@@ -8,61 +8,92 @@
 
 enum { WAITS_MOST = 1024 };
 
-static int may_release(const vrpi_extent *e) {
-    return vrpi_done(e->stream, e->stamp) && e->ghosts == 0;
-}
-
 /* The idle extent whose work is done and that has been idle for longest; of
  * those the largest, which is cheapest by the byte. */
 static vrpi_extent *oldest_done(const vrpi_pool *core) {
     vrpi_extent *best = NULL;
     for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
-        if (may_release(e) && (best == NULL || e->idle_since < best->idle_since))
+        if (vrpi_may_release(e) && (best == NULL || e->idle_since < best->idle_since))
             best = e;
     }
     return best;
 }
 
-/* Releases until at most `target` bytes are reserved. To 0, order is no matter. */
-static vrp_status release_to(vrpi_pool *core, uint64_t target) {
-    while (vrpi_reserved(core) > target) {
-        vrpi_extent *e = NULL;
-        if (target == 0) {
-            vrpi_node *n = vrpi_treap_last(&core->idle);
-            while (n != NULL && !may_release((vrpi_extent *)(void *)n))
-                n = vrpi_treap_prev(n);
-            e = (vrpi_extent *)(void *)n;
-        } else {
-            e = oldest_done(core);
-        }
-        if (e == NULL || vrpi_lost(core) != VRP_OK)
+/* The largest of those: most bytes for the price. */
+static vrpi_extent *largest_done(const vrpi_pool *core, int marked_only) {
+    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
+        vrpi_extent *e = (vrpi_extent *)(void *)n;
+        if ((e->marked || !marked_only) && vrpi_may_release(e))
+            return e;
+    }
+    return NULL;
+}
+
+/* What the calling thread may spend on a trim. Without a reclaimer, and with
+ * the malloc backing, where what it costs depends on the device: everything. */
+static uint64_t budget_of(const vrpi_pool *core) {
+    return vrpi_reclaimer_wanted(core) && core->backing == VRP_BACKING_VMM
+               ? vrpi_knob(core, VRP_KNOB_TRIM_BUDGET_NS)
+               : UINT64_MAX;
+}
+
+/* Takes the extent and its neighbours, or it alone, into the run for what is
+ * left of the budget. Where no thread could be had one extent is always paid for. */
+static int collect(const vrpi_pool *core, vrpi_extent *e, int alone, int marked_only, int first,
+                   uint64_t left, vrpi_run *run) {
+    uint64_t price = vrpi_release_price(e->bytes);
+    if (vrpi_run_collect(core, e, marked_only, alone && price < left ? price : left, run))
+        return 1;
+    return first && core->reclaimer.failed && vrpi_run_collect(core, e, marked_only, price, run);
+}
+
+static void spend(uint64_t *left, uint64_t price) {
+    if (*left != UINT64_MAX)
+        *left -= price < *left ? price : *left;
+}
+
+/* Releases until at most `target` bytes are reserved or the budget is used up.
+ * To 0, order is no matter. */
+static vrp_status release_to(vrpi_pool *core, uint64_t target, uint64_t budget) {
+    uint64_t left = budget;
+    for (int first = 1; vrpi_reserved(core) > target; first = 0) {
+        vrpi_extent *e = target == 0 ? largest_done(core, 0) : oldest_done(core);
+        vrpi_run run;
+        if (e == NULL || vrpi_lost(core) != VRP_OK ||
+            !collect(core, e, target != 0, 0, first, left, &run))
             return VRP_OK;
-        VRPI_TRY(vrpi_extent_release(core, e));
+        VRPI_TRY(vrpi_run_release(core, &run));
+        spend(&left, run.price_ns);
     }
     return VRP_OK;
 }
 
-void vrpi_trim_marked(vrpi_pool *core) {
-    vrpi_node *n;
-    if (core->marked_count == 0 || vrpi_lost(core) != VRP_OK)
-        return;
-    n = vrpi_treap_last(&core->idle);
-    while (n != NULL) {
-        vrpi_extent *e = (vrpi_extent *)(void *)n;
-        if (e->marked && may_release(e)) {
-            if (vrpi_extent_release(core, e) != VRP_OK)
-                return;
-            n = vrpi_treap_last(&core->idle); /* the lock was dropped */
-        } else {
-            n = vrpi_treap_prev(n);
-        }
+uint64_t vrpi_marked_release(vrpi_pool *core, uint64_t budget_ns) {
+    uint64_t left = budget_ns, bytes = 0;
+    int first = 1;
+    while (core->marked_count > 0 && vrpi_lost(core) == VRP_OK && !core->reclaimer.stop) {
+        vrpi_extent *e = largest_done(core, 1);
+        vrpi_run run;
+        if (e == NULL || !collect(core, e, 0, 1, first, left, &run) ||
+            vrpi_run_release(core, &run) != VRP_OK)
+            break;
+        spend(&left, run.price_ns);
+        bytes += run.bytes;
+        first = 0;
     }
+    return bytes;
 }
 
-/* What is idle and not done yet goes when it is. */
+/* While a reclaimer runs this is its business, and no call waits for it. */
+void vrpi_trim_marked(vrpi_pool *core) {
+    if (core->marked_count > 0 && !vrpi_reclaimer_runs(core))
+        (void)vrpi_marked_release(core, budget_of(core));
+}
+
+/* What is idle and was not released goes when it is done, by whoever is first. */
 static uint64_t mark_pending(vrpi_pool *core, uint64_t target) {
-    uint64_t pending = 0, left = vrpi_reserved(core);
+    uint64_t pending = core->releasing_bytes, left = vrpi_reserved(core) - pending;
     for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL && left > target;
          n = vrpi_treap_prev(n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
@@ -99,10 +130,22 @@ void vrpi_mark_range(vrpi_pool *core, uint64_t addr, uint64_t bytes) {
     }
 }
 
+/* Waits for releases of other threads that are under way. 1: there were some. */
+static int others_released(vrpi_pool *core) {
+    int any = core->releasing_bytes > 0;
+    while (core->releasing_bytes > 0) {
+        vrpi_mutex_unlock(&core->lock);
+        vrpi_pause();
+        vrpi_mutex_lock(&core->lock);
+    }
+    return any;
+}
+
 static vrp_status trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint32_t flags,
-                          vrp_trim_result *result) {
+                          int want_gap, vrp_trim_result *result) {
     uint64_t before = core->trimmed_bytes, stalled = core->stalled_ns;
     uint64_t extents = core->extent_count;
+    uint64_t budget = (flags & VRP_TRIM_WAIT) != 0 ? UINT64_MAX : budget_of(core);
     vrp_gap gap;
     vrp_status status, waited = VRP_OK;
     core->trims++;
@@ -110,13 +153,14 @@ static vrp_status trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint
         (void)vrpi_fronts_flush_all(core);
     vrpi_settle_all(core, t);
     vrpi_orphans_retry(core);
-    status = release_to(core, target);
+    status = release_to(core, target, budget);
     /* Bounded: other threads may keep the device busy for ever. */
     for (int round = 0; status == VRP_OK && (flags & VRP_TRIM_WAIT) != 0 && round < WAITS_MOST;
          round++) {
-        if (vrpi_reserved(core) <= target || !vrpi_wait_oldest(core, t, &waited))
+        int others = others_released(core);
+        if (vrpi_reserved(core) <= target || (!vrpi_wait_oldest(core, t, &waited) && !others))
             break;
-        status = release_to(core, target);
+        status = release_to(core, target, budget);
     }
     if (status == VRP_OK)
         status = waited;
@@ -127,9 +171,12 @@ static vrp_status trim_to(vrpi_pool *core, vrpi_thread *t, uint64_t target, uint
     result->extents_released =
         extents > core->extent_count ? (uint32_t)(extents - core->extent_count) : 0;
     result->pending_bytes = mark_pending(core, target);
-    vrpi_gap_walk(core, &gap, NULL);
-    result->pinned_bytes = gap.pinned_bytes;
+    if (want_gap) { /* a walk over all blocks, for who looks at the result */
+        vrpi_gap_walk(core, &gap, NULL);
+        result->pinned_bytes = gap.pinned_bytes;
+    }
     result->reserved_bytes = vrpi_reserved(core);
+    vrpi_reclaimer_wake(core); /* with what is left */
     return status;
 }
 
@@ -150,7 +197,7 @@ vrp_status vrp_trim(vrp_pool *pool, uint64_t target_bytes, uint32_t flags,
         status = vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
     } else {
         vrpi_mutex_lock(&core->lock);
-        status = trim_to(core, t, target_bytes, flags, &result);
+        status = trim_to(core, t, target_bytes, flags, out_result != NULL, &result);
         vrpi_mutex_unlock(&core->lock);
     }
     vrpi_exit(pool);
@@ -170,6 +217,8 @@ vrp_status vrp_pool_poll(vrp_pool *pool) {
     vrpi_mutex_lock(&pool->core->lock);
     vrpi_held_flush_all(pool->core);
     vrpi_settle_all(pool->core, t);
+    if (vrpi_reclaimer_runs(pool->core)) /* else the settling did it */
+        (void)vrpi_marked_release(pool->core, budget_of(pool->core));
     vrpi_mutex_unlock(&pool->core->lock);
     vrpi_exit(pool);
     return VRP_OK;

@@ -21,6 +21,7 @@
 #include "core/tree.h"
 #include "platform/error.h"
 #include "platform/sync.h"
+#include "platform/worker.h"
 #include "vrampool/inspect.h"
 #include "vrampool/knobs.h"
 #include "vrampool/vrampool.h"
@@ -397,7 +398,16 @@ struct vrpi_pool {
     vrpi_stream *whole; /* the context as a user of blocks; NULL: none yet */
     uint64_t exported_bytes;
     vrpi_uses *deferred;
-    uint64_t ticks; /* slow-path operations so far */
+    uint64_t ticks;           /* slow-path operations so far */
+    uint64_t releasing_bytes; /* being given back by a call under way */
+    uint64_t reclaimed_bytes; /* given back by the reclaimer */
+    struct {
+        vrpi_worker worker; /* in every state but 0 */
+        vrpi_cond cond;
+        uint8_t state; /* see reclaim.c */
+        uint8_t stop, woken, failed;
+    } reclaimer;
+    char backing_reason[320];
 
     _Atomic uint64_t reserved; /* written under lock */
     uint64_t high_water;       /* largest reserved ever; the gap rule's own */

@@ -16,7 +16,6 @@
 /* A reservation of this size was seen to succeed; the device's address space
  * is larger, but no attribute tells how large. */
 #define ADDRESS_BYTES (UINT64_C(64) << 40)
-#define DMA_BUF_SUPPORTED ((CUdevice_attribute)124) /* named by headers of CUDA 11.7 */
 
 /* While a device is opened everything but want of memory means that there is
  * no device to be had. */
@@ -42,6 +41,29 @@ static vrp_status device_find(vrpi_cuda *cuda, uint32_t ordinal) {
     return opening(api, api->device_get(&cuda->device, (int)ordinal), "cuDeviceGet");
 }
 
+/* Devices that are to reach what is mapped here. The device itself always does. */
+static vrp_status peers_find(vrpi_cuda *cuda, const vrp_cuda_config *config) {
+    const vrpi_cuda_api *api = cuda->api;
+    for (uint32_t ordinal = 0; ordinal < 64; ordinal++) {
+        CUdevice peer = 0;
+        int can = 0;
+        if ((config->peer_mask >> ordinal & 1) == 0 || ordinal == config->ordinal)
+            continue;
+        if (api->device_get(&peer, (int)ordinal) != CUDA_SUCCESS)
+            return vrpi_fail(VRP_UNAVAILABLE, "vrp_cuda_config.peer_mask: no CUDA device %u",
+                             ordinal);
+        if (api->peer_access == NULL ||
+            api->peer_access(&can, peer, cuda->device) != CUDA_SUCCESS || !can)
+            return vrpi_fail(VRP_NOT_SUPPORTED,
+                             "CUDA device %u cannot access the memory of device %u", ordinal,
+                             config->ordinal);
+        if (cuda->peer_count == VRPI_CUDA_PEERS_MOST)
+            return vrpi_fail(VRP_NOT_SUPPORTED, "more than %d peers", VRPI_CUDA_PEERS_MOST);
+        cuda->peers[cuda->peer_count++] = peer;
+    }
+    return VRP_OK;
+}
+
 /* The larger of both granularities: the pool's sizes are multiples of it, and
  * less than the recommended one costs the device translation entries. */
 static uint64_t granularity(const vrpi_cuda *cuda) {
@@ -65,13 +87,16 @@ static vrp_status probe(vrpi_cuda *cuda, int exportable) {
     info->name[sizeof info->name - 1] = '\0';
     info->struct_size = (uint32_t)sizeof *info;
     info->total_bytes = total;
-    info->caps = VRP_CAP_MALLOC | VRP_CAP_COPY | VRP_CAP_DEVICE_WAIT | VRP_CAP_CAPTURE;
+    info->caps = VRP_CAP_MALLOC | VRP_CAP_COPY | VRP_CAP_DEVICE_WAIT | VRP_CAP_CAPTURE |
+                 VRP_CAP_ASYNC_DEVICE;
+    if (api->ipc_export != NULL)
+        info->caps |= VRP_CAP_EXPORT_IPC;
+    if (api->range_export != NULL && has(cuda, (CUdevice_attribute)VRPI_CUDA_ATTRIBUTE_DMA_BUF))
+        info->caps |= VRP_CAP_EXPORT_DMA_BUF;
     if (api->ctx_record != NULL)
         info->caps |= VRP_CAP_CONTEXT_RECORD;
     if (api->stream_id != NULL)
         info->caps |= VRP_CAP_STREAM_ID;
-    if (api->ipc_get != NULL)
-        info->caps |= VRP_CAP_EXPORT_IPC;
     info->granularity_bytes = UINT64_C(2) << 20; /* of the device's pages, also without vmm */
     if (api->address_reserve == NULL ||
         !has(cuda, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED))
@@ -83,30 +108,10 @@ static vrp_status probe(vrpi_cuda *cuda, int exportable) {
     if (total == 0)
         return VRP_OK;
     info->caps |= VRP_CAP_VMM;
-    if (cuda->exportable && api->export_handle != NULL)
+    if (cuda->exportable && api->handle_export != NULL)
         info->caps |= VRP_CAP_EXPORT_FD;
-    if (api->range_handle != NULL && has(cuda, DMA_BUF_SUPPORTED))
-        info->caps |= VRP_CAP_EXPORT_DMA_BUF;
     info->granularity_bytes = total;
     info->address_bytes = ADDRESS_BYTES;
-    return VRP_OK;
-}
-
-/* Peers that were asked for, and only these. */
-static vrp_status peers_find(vrpi_cuda *cuda, uint32_t ordinal, uint64_t mask) {
-    const vrpi_cuda_api *api = cuda->api;
-    for (int peer = 0; peer < 64; peer++) {
-        int can = 0;
-        CUdevice device;
-        if ((mask >> peer & 1) == 0)
-            continue;
-        if (api->can_access_peer == NULL || (uint32_t)peer == ordinal ||
-            api->device_get(&device, peer) != CUDA_SUCCESS ||
-            api->can_access_peer(&can, device, cuda->device) != CUDA_SUCCESS || !can)
-            return vrpi_fail(VRP_UNAVAILABLE, "device %d cannot access memory of device %u", peer,
-                             ordinal);
-        cuda->peer[cuda->peers++] = device;
-    }
     return VRP_OK;
 }
 
@@ -118,9 +123,12 @@ static vrp_status open_device(vrpi_cuda *cuda, const vrp_cuda_config *config) {
     if (cuda->api == NULL)
         return vrpi_fail(VRP_UNAVAILABLE, "%s", why_not);
     VRPI_TRY(device_find(cuda, config->ordinal));
-    VRPI_TRY(peers_find(cuda, config->ordinal, config->peer_mask));
+    VRPI_TRY(peers_find(cuda, config));
     VRPI_TRY(opening(cuda->api, cuda->api->primary_retain(&cuda->context, cuda->device),
                      "cuDevicePrimaryCtxRetain"));
+    if (cuda->api->ctx_id == NULL ||
+        cuda->api->ctx_id(cuda->context, &cuda->context_id) != CUDA_SUCCESS)
+        cuda->context_id = 0;
     status = probe(cuda, config->exportable != 0);
     if (status != VRP_OK)
         (void)cuda->api->primary_release(cuda->device);

@@ -84,7 +84,38 @@ vrp_status vrpi_cuda_fail(const vrpi_cuda_api *api, vrp_status status, CUresult 
 }
 
 static vrp_status is_lost(const vrpi_cuda *cuda, int native) {
-    return vrpi_cuda_fail(cuda->api, VRP_DEVICE_LOST, (CUresult)native, "lost earlier");
+    return vrpi_cuda_fail(cuda->api, vrpi_cuda_status((CUresult)native), (CUresult)native,
+                          "lost earlier");
+}
+
+/* Somebody may have reset the device, and somebody else made the primary
+ * context anew under the same handle: our memory would not be in it, and its
+ * addresses may be others' by now. Only the id tells. */
+static CUresult context_state(const vrpi_cuda *cuda) {
+    unsigned long long id = 0;
+    CUresult result;
+    if (cuda->context_id == 0)
+        return CUDA_SUCCESS;
+    result = cuda->api->ctx_id(cuda->context, &id);
+    if (result == CUDA_SUCCESS)
+        return id == cuda->context_id ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    /* of any other failure the operation itself will tell */
+    return vrpi_cuda_status(result) == VRP_SHUT_DOWN ? result : CUDA_SUCCESS;
+}
+
+/* What an operation is told where a stream or an address is another context's:
+ * ours is alive. */
+static int is_foreign(const vrpi_cuda *cuda, CUresult result) {
+    return (result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_CONTEXT_IS_DESTROYED) &&
+           cuda->context_id != 0 && context_state(cuda) == CUDA_SUCCESS;
+}
+
+/* The context's end is kept: no later operation asks libcuda about it. */
+static vrp_status ended(vrpi_cuda *cuda, CUresult result, const char *function) {
+    vrp_status status = vrpi_cuda_status(result);
+    if (status == VRP_DEVICE_LOST || status == VRP_SHUT_DOWN)
+        atomic_store_explicit(&cuda->lost, (int)result, memory_order_relaxed);
+    return vrpi_cuda_fail(cuda->api, status, result, function);
 }
 
 vrp_status vrpi_cuda_enter(void *ctx, vrpi_cuda_call *call) {
@@ -99,15 +130,20 @@ vrp_status vrpi_cuda_enter(void *ctx, vrpi_cuda_call *call) {
     if (atomic_load_explicit(&vrpi_fork_count, memory_order_relaxed) != cuda->fork_count)
         return vrpi_fail(VRP_AFTER_FORK, "the CUDA driver belongs to the parent process");
     result = api->ctx_get_current(&current);
+    if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT)
+        current = NULL; /* one of the application's; ours is asked about next */
+    else if (result != CUDA_SUCCESS)
+        return ended(cuda, result, "cuCtxGetCurrent");
+    result = context_state(cuda);
     if (result != CUDA_SUCCESS)
-        return vrpi_cuda_fail(api, vrpi_cuda_status(result), result, "cuCtxGetCurrent");
+        return ended(cuda, result, "cuCtxGetId");
     call->cuda = cuda;
     call->api = api;
     call->pushed = current != cuda->context;
     if (call->pushed) {
         result = api->ctx_push(cuda->context);
         if (result != CUDA_SUCCESS)
-            return vrpi_cuda_fail(api, vrpi_cuda_status(result), result, "cuCtxPushCurrent");
+            return ended(cuda, result, "cuCtxPushCurrent");
     }
     call->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     result = api->exchange_mode(&call->mode);
@@ -115,23 +151,20 @@ vrp_status vrpi_cuda_enter(void *ctx, vrpi_cuda_call *call) {
         return VRP_OK;
     if (call->pushed)
         (void)api->ctx_pop(&current);
-    return vrpi_cuda_fail(api, vrpi_cuda_status(result), result,
-                          "cuThreadExchangeStreamCaptureMode");
+    return ended(cuda, result, "cuThreadExchangeStreamCaptureMode");
 }
 
 vrp_status vrpi_cuda_leave(const vrpi_cuda_call *call, CUresult result, const char *function) {
     CUstreamCaptureMode mode = call->mode;
     CUcontext popped = NULL;
-    vrp_status status;
     (void)call->api->exchange_mode(&mode);
     if (call->pushed)
         (void)call->api->ctx_pop(&popped);
     if (result == CUDA_SUCCESS)
         return VRP_OK;
-    status = vrpi_cuda_status(result);
-    if (status == VRP_DEVICE_LOST)
-        atomic_store_explicit(&call->cuda->lost, (int)result, memory_order_relaxed);
-    return vrpi_cuda_fail(call->api, status, result, function);
+    if (is_foreign(call->cuda, result))
+        return vrpi_cuda_fail(call->api, VRP_INVALID_ARGUMENT, result, function);
+    return ended(call->cuda, result, function);
 }
 
 #endif

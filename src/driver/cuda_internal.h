@@ -23,9 +23,17 @@
 #include <cuda.h>
 #include <stdatomic.h>
 
-#if CUDA_VERSION < 11070
-#error "the CUDA driver needs the headers of CUDA 11.7 or newer"
+#if CUDA_VERSION < 11030
+#error "the CUDA driver needs the headers of CUDA 11.3 or newer"
 #endif
+
+#if CUDA_VERSION >= 11070
+typedef CUmemRangeHandleType vrpi_cuda_range_type;
+#else
+typedef unsigned vrpi_cuda_range_type;
+#endif
+/* Numbers that the oldest headers do not name. */
+enum { VRPI_CUDA_RANGE_DMA_BUF = 1, VRPI_CUDA_ATTRIBUTE_DMA_BUF = 124 };
 
 /* ---- Entry points ------------------------------------------------------------- */
 
@@ -85,20 +93,21 @@
     X(granularity, cuMemGetAllocationGranularity, "cuMemGetAllocationGranularity", 10020,          \
       (size_t *out, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags which))
 
-/* Newer than the oldest headers that this is built with, or not needed by all. */
+/* Optional, one by one; some are newer than the oldest headers that this is built with. */
 #define VRPI_CUDA_NEWER_MAP(X)                                                                     \
-    X(ipc_get, cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010,                                       \
-      (CUipcMemHandle *out, CUdeviceptr ptr))                                                      \
-    X(export_handle, cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020,          \
-      (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,             \
-       unsigned long long flags))                                                                  \
-    X(range_handle, cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange", 11070,         \
-      (void *out, CUdeviceptr ptr, size_t bytes, CUmemRangeHandleType type,                         \
-       unsigned long long flags))              \
-    X(can_access_peer, cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", 4000,                       \
-      (int *out, CUdevice device, CUdevice peer))                                                  \
     X(stream_id, cuStreamGetId, "cuStreamGetId", 12000,                                            \
       (CUstream stream, unsigned long long *out))                                                  \
+    X(ctx_id, cuCtxGetId, "cuCtxGetId", 12000, (CUcontext context, unsigned long long *out))       \
+    X(peer_access, cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", 4000,                           \
+      (int *out, CUdevice accessor, CUdevice owner))                                               \
+    X(handle_export, cuMemExportToShareableHandle, "cuMemExportToShareableHandle", 10020,          \
+      (void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,             \
+       unsigned long long flags))                                                                  \
+    X(range_export, cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange", 11070,         \
+      (void *out, CUdeviceptr ptr, size_t bytes, vrpi_cuda_range_type type,                        \
+       unsigned long long flags))                                                                  \
+    X(ipc_export, cuIpcGetMemHandle, "cuIpcGetMemHandle", 4010,                                    \
+      (CUipcMemHandle *out, CUdeviceptr ptr))                                                      \
     X(ctx_record, cuCtxRecordEvent, "cuCtxRecordEvent", 12050, (CUcontext context, CUevent event))
 /* clang-format on */
 
@@ -113,16 +122,19 @@ typedef struct vrpi_cuda_api {
 
 /* ---- The driver object ----------------------------------------------------------- */
 
+enum { VRPI_CUDA_PEERS_MOST = 63 };
+
 typedef struct vrpi_cuda {
     const vrpi_cuda_api *api;
     CUdevice device;
     CUcontext context;   /* primary, one reference is ours */
     unsigned fork_count; /* vrpi_fork_count at creation */
-    atomic_int lost;     /* the CUresult that killed the context, 0 while it is alive */
+    atomic_int lost;     /* the CUresult that told of the context's end, 0 while it is alive */
     atomic_int plain;    /* 1: handles are made without fd and RDMA, see handle_create */
     int exportable, rdma;
-    CUdevice peer[64]; /* that may read and write what is mapped */
-    size_t peers;
+    unsigned long long context_id; /* 0: the driver is too old to say */
+    uint32_t peer_count;
+    CUdevice peers[VRPI_CUDA_PEERS_MOST]; /* may access what is mapped */
     vrp_device_info info;
 } vrpi_cuda;
 

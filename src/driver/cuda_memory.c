@@ -127,14 +127,14 @@ static vrp_status map(void *ctx, vrp_devptr ptr, uint64_t bytes, vrp_handle hand
 
 static vrp_status set_access(void *ctx, vrp_devptr ptr, uint64_t bytes) {
     vrpi_cuda_call call;
-    CUmemAccessDesc access[65];
-    size_t count;
+    CUmemAccessDesc access[1 + VRPI_CUDA_PEERS_MOST];
+    uint32_t count;
     VRPI_TRY(vrpi_cuda_enter(ctx, &call));
-    count = 1 + call.cuda->peers;
+    count = 1 + call.cuda->peer_count;
     memset(access, 0, count * sizeof access[0]);
-    for (size_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         access[i].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-        access[i].location.id = i == 0 ? call.cuda->device : call.cuda->peer[i - 1];
+        access[i].location.id = i == 0 ? call.cuda->device : call.cuda->peers[i - 1];
         access[i].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     }
     return vrpi_cuda_leave(&call, call.api->set_access(ptr, bytes, access, count),
@@ -147,49 +147,54 @@ static vrp_status unmap(void *ctx, vrp_devptr ptr, uint64_t bytes) {
     return vrpi_cuda_leave(&call, call.api->unmap(ptr, bytes), "cuMemUnmap");
 }
 
-/* ---- Sharing with other processes ----------------------------------------------- */
+/* ---- Sharing with other processes ------------------------------------------------ */
 
 static vrp_status handle_export(void *ctx, vrp_handle handle, int64_t *out_fd) {
     vrpi_cuda_call call;
+    const vrpi_cuda *cuda = ctx;
     int fd = -1;
+    if (atomic_load_explicit(&cuda->plain, memory_order_relaxed))
+        return vrpi_fail(VRP_NOT_SUPPORTED, "this system has refused exportable handles");
     VRPI_TRY(vrpi_cuda_enter(ctx, &call));
     VRPI_TRY(vrpi_cuda_leave(
-        &call, call.api->export_handle(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+        &call, call.api->handle_export(&fd, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
         "cuMemExportToShareableHandle"));
     *out_fd = fd;
     return VRP_OK;
 }
 
 static vrp_status range_export(void *ctx, vrp_devptr ptr, uint64_t bytes, int64_t *out_fd) {
-    const CUmemRangeHandleType kind = CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
     vrpi_cuda_call call;
     int fd = -1;
     VRPI_TRY(vrpi_cuda_enter(ctx, &call));
-    VRPI_TRY(vrpi_cuda_leave(&call, call.api->range_handle(&fd, ptr, bytes, kind, 0),
-                             "cuMemGetHandleForAddressRange"));
+    VRPI_TRY(vrpi_cuda_leave(
+        &call,
+        call.api->range_export(&fd, ptr, bytes, (vrpi_cuda_range_type)VRPI_CUDA_RANGE_DMA_BUF, 0),
+        "cuMemGetHandleForAddressRange"));
     *out_fd = fd;
     return VRP_OK;
 }
 
+/* Of plain allocations; the handle names the whole of it, wherever ptr points. */
 static vrp_status ipc_export(void *ctx, vrp_devptr ptr, unsigned char out_handle[64]) {
     vrpi_cuda_call call;
     CUipcMemHandle handle;
+    memset(&handle, 0, sizeof handle);
     VRPI_TRY(vrpi_cuda_enter(ctx, &call));
-    VRPI_TRY(vrpi_cuda_leave(&call, call.api->ipc_get(&handle, ptr), "cuIpcGetMemHandle"));
-    memcpy(out_handle, &handle, 64);
+    VRPI_TRY(vrpi_cuda_leave(&call, call.api->ipc_export(&handle, ptr), "cuIpcGetMemHandle"));
+    memcpy(out_handle, handle.reserved, 64);
     return VRP_OK;
 }
+
+_Static_assert(sizeof(CUipcMemHandle) == 64, "what ipc_export writes");
 
 void vrpi_cuda_memory_ops(const vrpi_cuda *cuda, vrp_driver_ops *ops) {
     ops->mem_info = mem_info;
     ops->mem_alloc = mem_alloc;
     ops->mem_free = mem_free;
-    if ((cuda->info.caps & VRP_CAP_EXPORT_IPC) != 0)
-        ops->ipc_export = ipc_export;
-    if ((cuda->info.caps & VRP_CAP_EXPORT_FD) != 0)
-        ops->handle_export = handle_export;
-    if ((cuda->info.caps & VRP_CAP_EXPORT_DMA_BUF) != 0)
-        ops->range_export = range_export;
+    ops->handle_export = (cuda->info.caps & VRP_CAP_EXPORT_FD) != 0 ? handle_export : NULL;
+    ops->range_export = (cuda->info.caps & VRP_CAP_EXPORT_DMA_BUF) != 0 ? range_export : NULL;
+    ops->ipc_export = (cuda->info.caps & VRP_CAP_EXPORT_IPC) != 0 ? ipc_export : NULL;
     if ((cuda->info.caps & VRP_CAP_VMM) == 0)
         return;
     ops->address_reserve = address_reserve;

@@ -71,6 +71,9 @@ VALUE(VRP_KNOB_EXTENT_LARGE_BYTES, 9);
 VALUE(VRP_KNOB_EXTENT_WEIGHTS_BYTES, 10);
 VALUE(VRP_KNOB_EXTENT_LOADING_BYTES, 11);
 VALUE(VRP_KNOB_IDLE_AGE, 12);
+VALUE(VRP_KNOB_RECLAIMER, 14);
+VALUE(VRP_KNOB_TRIM_BUDGET_NS, 15);
+VALUE(VRP_KNOB_EXTENT_AHEAD_BYTES, 16);
 
 VALUE(VRP_SIM_CALL_DEVICE_INFO, 0);
 VALUE(VRP_SIM_CALL_MEM_INFO, 1);
@@ -169,9 +172,9 @@ VALUE(VRP_CAP_EXPORT_IPC, 1u << 9);
 VALUE(VRP_ALLOC_EXPORTABLE, 1u << 2);
 VALUE(VRP_STREAM_ANY, ~(vrp_stream)1);
 VALUE(VRP_SIM_CALL_EXPORT, 22);
-AT(vrp_cuda_config, peer_mask, 16);
 AT(vrp_sim_export, handle, 8);
 AT(vrp_sim_export, bytes, 24);
+VALUE(VRP_CAP_ASYNC_DEVICE, 1u << 10);
 VALUE(VRP_STREAMS_UNTRACKED, 1u << 0);
 VALUE(VRP_NO_DEVICE_WAITS, 1u << 1);
 VALUE(VRP_NO_RECLAIMER, 1u << 2);
@@ -317,6 +320,7 @@ AT(vrp_stats, extents_unmapped, 216);
 AT(vrp_stats, extents_created, 224);
 AT(vrp_stats, events_recorded, 232);
 AT(vrp_stats, graph_bytes, 240);
+AT(vrp_stats, reclaimed_bytes, 248);
 
 AT(vrp_gap, struct_size, 0);
 AT(vrp_gap, reserved, 4);
@@ -435,6 +439,7 @@ AT(vrp_cuda_config, struct_size, 0);
 AT(vrp_cuda_config, ordinal, 4);
 AT(vrp_cuda_config, exportable, 8);
 AT(vrp_cuda_config, reserved, 12);
+AT(vrp_cuda_config, peer_mask, 16);
 
 AT(vrp_trace_event, kind, 0);
 AT(vrp_trace_event, marker, 1);

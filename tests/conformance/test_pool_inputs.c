@@ -252,16 +252,9 @@ static void knobs_have_bounds(void **state) {
 static void later_calls_say_not_supported(void **state) {
     (void)state;
     vrpt t;
-    vrp_graph_pool *graph = NULL;
-    vrp_export_info shared = {.struct_size = sizeof shared};
-    vrp_devptr p = 0;
     open_plain(&t);
-    VRPT_OK(vrp_alloc(t.pool, 1000, VRP_STREAM_LEGACY, &p));
-    VRPT_STATUS(vrp_graph_pool_create(t.pool, &graph), VRP_NOT_SUPPORTED);
     VRPT_STATUS(vrp_suspend(t.pool, VRP_SUSPEND_POOL, 0, 0), VRP_NOT_SUPPORTED);
     VRPT_STATUS(vrp_resume(t.pool, VRP_SUSPEND_POOL, 0), VRP_NOT_SUPPORTED);
-    VRPT_STATUS(vrp_block_export(t.pool, p, VRP_EXPORT_IPC, &shared), VRP_NOT_SUPPORTED);
-    assert_null(graph);
     VRPT_REQUIRE(&t, vrpt_close(&t));
 }
 

@@ -212,7 +212,7 @@ static void unknown_flags_and_values_are_refused(void **state) {
         const uint32_t flag = UINT32_C(1) << bit;
         vrp_alloc_info info = {.struct_size = sizeof info, .bytes = 1000, .flags = flag};
         vrp_pool_config config = {.struct_size = sizeof config, .flags = flag};
-        if ((flag & (VRP_ALLOC_NO_WAIT | VRP_ALLOC_NO_OOM_CALL)) == 0)
+        if ((flag & (VRP_ALLOC_NO_WAIT | VRP_ALLOC_NO_OOM_CALL | VRP_ALLOC_EXPORTABLE)) == 0)
             VRPT_STATUS(vrp_alloc_ex(t.pool, &info, &ptr), VRP_INVALID_ARGUMENT);
         if ((flag & (VRP_STREAMS_UNTRACKED | VRP_NO_DEVICE_WAITS | VRP_NO_RECLAIMER)) == 0)
             VRPT_STATUS(vrp_pool_create(t.driver, &config, &pool), VRP_INVALID_ARGUMENT);

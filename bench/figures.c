@@ -74,6 +74,8 @@ int bench_take_figures(bench_run *run) {
     figures->gap_limit_missed_bytes = stats.gap_limit_missed_bytes;
     figures->cross_stream_waits = stats.cross_stream_waits;
     figures->live_blocks = stats.blocks.current;
+    if (stats.host_bytes > figures->host_bytes_peak)
+        figures->host_bytes_peak = stats.host_bytes;
     figures->driver_allocations = stats.extents_created;
     figures->on_gpu = run->device.sim == NULL;
     if (run->device.sim != NULL)

@@ -147,6 +147,7 @@ void bench_report_json(FILE *out, const bench_options *options, const bench_figu
     put(&w, "steps_acted", figures->steps_acted);
     put(&w, "max_gap_after_step_bytes", figures->max_gap_after_step_bytes);
     put(&w, "released_bytes", figures->released_bytes);
+    put(&w, "host_bytes_peak", figures->host_bytes_peak);
     if (options->check_points > 0)
         put(&w, "empty_cache_points", figures->points);
     if (options->fast)
@@ -222,6 +223,7 @@ void bench_report_table(FILE *out, const bench_options *options, const bench_fig
     row_mib(out, "peak gap", figures->peak_gap_bytes);
     row_mib(out, "mean gap", figures->mean_gap_bytes);
     row_mib(out, "gap limit missed by", figures->gap_limit_missed_bytes);
+    row_mib(out, "host memory for bookkeeping", figures->host_bytes_peak);
     gap_rows(out, "gap when reserved was highest, by cause", &figures->at_peak);
     gap_rows(out, "gap after the last line, by cause", &figures->at_end);
     driver_rows(out, figures);

@@ -36,6 +36,21 @@ static const bench_adaptor *built_in(const bench_peer *peer) {
                                                 : &bench_adaptor_cuda_async;
 }
 
+/* What build_adaptors.sh left beside a library that it could not build, else
+ * what the loader says. */
+static void why_not(const char *library, const char *loader_says, char *out_reason,
+                    size_t reason_bytes) {
+    char path[1100];
+    (void)snprintf(path, sizeof path, "%s.why", library);
+    FILE *file = fopen(path, "r");
+    (void)snprintf(out_reason, reason_bytes, "%s", loader_says);
+    if (file == NULL)
+        return;
+    if (fgets(out_reason, (int)reason_bytes, file) != NULL)
+        out_reason[strcspn(out_reason, "\n")] = '\0';
+    (void)fclose(file);
+}
+
 const bench_adaptor *bench_peer_load(const bench_peer *peer, const char *folder, char *out_reason,
                                      size_t reason_bytes) {
     char path[1024];
@@ -49,7 +64,7 @@ const bench_adaptor *bench_peer_load(const bench_peer *peer, const char *folder,
     (void)snprintf(path, sizeof path, "%s/%s", folder, peer->library);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        (void)snprintf(out_reason, reason_bytes, "%s", dlerror());
+        why_not(path, dlerror(), out_reason, reason_bytes);
         return NULL;
     }
     void *address = dlsym(library, "bench_adaptor_get");

@@ -33,9 +33,9 @@ struct show {
     uint32_t count;
     pthread_barrier_t meeting;
     atomic_int stop, failed;
-    atomic_uint_least64_t requested, peak_requested;
-    /* Sampled by the first player alone. */
-    uint64_t free_before, began, samples, peak_reserved, host_bytes, sampled_requested;
+    atomic_uint_least64_t requested, peak_requested, sampled_requested;
+    atomic_flag sampling; /* by whoever comes first, one at a time; what follows is theirs */
+    uint64_t free_before, began, samples, peak_reserved, host_bytes;
     wide gap_sum;
     int reserved_known;
 };
@@ -73,10 +73,14 @@ static void sample(show *s) {
 static void sample_at_times(show *s, const player *p) {
     enum { RISE = 32 << 20 };
     uint64_t peak = atomic_load_explicit(&s->peak_requested, memory_order_relaxed);
-    if (p->events % SAMPLE_EVERY != 0 && peak < s->sampled_requested + RISE)
+    uint64_t sampled = atomic_load_explicit(&s->sampled_requested, memory_order_relaxed);
+    if (p->events % SAMPLE_EVERY != 0 && peak < sampled + RISE)
         return;
-    s->sampled_requested = peak > s->sampled_requested ? peak : s->sampled_requested;
+    if (atomic_flag_test_and_set(&s->sampling))
+        return;
+    atomic_store_explicit(&s->sampled_requested, peak, memory_order_relaxed);
     sample(s);
+    atomic_flag_clear(&s->sampling);
 }
 
 static void count_requested(show *s, uint64_t bytes) {
@@ -154,8 +158,7 @@ static int take(player *p, const bench_step *step) {
         take_free(p, step);
     else if (!take_alloc(p, step))
         return 0;
-    if (p == s->players)
-        sample_at_times(s, p);
+    sample_at_times(s, p);
     return 1;
 }
 
@@ -281,7 +284,7 @@ int bench_contest_run(const bench_contest *contest, bench_outcome *out_outcome) 
     const bench_script *script = contest->script;
     uint64_t handles[MOST_STREAMS];
     uint32_t made = 0;
-    show s = {.contest = contest, .count = script->streams};
+    show s = {.contest = contest, .count = script->streams, .sampling = ATOMIC_FLAG_INIT};
     memset(out_outcome, 0, sizeof *out_outcome);
     if (script->streams > MOST_STREAMS)
         return bench_fail("%s: more than %d streams", script->trace, MOST_STREAMS);

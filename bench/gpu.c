@@ -164,8 +164,10 @@ const char *bench_gpu_open(bench_gpu *gpu, uint32_t ordinal) {
 }
 
 void bench_gpu_close(bench_gpu *gpu) {
-    if (gpu->context != NULL)
+    if (gpu->context != NULL) {
+        (void)gpu->context_set(NULL);
         (void)gpu->release(gpu->device);
+    }
     /* The library stays: it does not expect to be unloaded. */
     memset(gpu, 0, sizeof *gpu);
 }

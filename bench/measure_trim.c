@@ -11,7 +11,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
-enum { MOST_PIECES = 2048 };
+enum { MOST_PIECES = 2048, NOT_READY = 600 /* of an event */ };
 
 static void end_stream(const bench_measure *m, uint64_t stream) {
     if (m->adaptor->stream_forget != NULL)
@@ -38,10 +38,11 @@ static int load_start(const load *l) {
         gpu->event_record(l->end, stream) != 0)
         return !bench_fail("the kernel does not start");
     /* Under way for certain. */
-    while (gpu->event_query(l->begin) != 0)
+    int error;
+    while ((error = gpu->event_query(l->begin)) == NOT_READY)
         bench_sleep_us(20);
     bench_sleep_us(3000);
-    return 1;
+    return error == 0 || !bench_fail("the kernel: CUDA's error %d", error);
 }
 
 /* Milliseconds from its beginning to its end, once it has ended; 0: unknown. */

@@ -73,6 +73,7 @@ static int run_child(const bench_plan *plan, const bench_peer *peer, const char 
     add_option(words, &count, "--max-seconds", plan->most_seconds > 0 ? numbers[2] : NULL);
     add_option(words, &count, "--trace", trace);
     /* Read once, when the library is loaded. */
+    (void)unsetenv("PYTORCH_ALLOC_CONF");
     (void)unsetenv(ALLOC_CONF);
     if (peer->environment != NULL && setenv(ALLOC_CONF, peer->environment, 1) != 0)
         return bench_fail("no host memory");

@@ -90,11 +90,13 @@ static const char *gap_limit_name(const bench_options *options) {
     return options->backing == VRP_BACKING_MALLOC ? "off" : "high-water";
 }
 
-static void put_settings(writer *w, const bench_options *options, const char *policy) {
+static void put_settings(writer *w, const bench_options *options, const bench_figures *figures,
+                         const char *policy) {
     if (policy != NULL)
         put_text(w, "policy", policy);
     put_text(w, "trace", options->trace);
     put_text(w, "device", options->device);
+    put(w, "device_bytes", figures->device_bytes);
     put_text(w, "backing", backing_name(options));
     put_text(w, "gap_limit", gap_limit_name(options));
     put(w, "lag", options->lag);
@@ -127,7 +129,7 @@ void bench_report_json(FILE *out, const bench_options *options, const bench_figu
                        const char *policy, int indent) {
     writer w = {.out = out, .indent = indent, .empty = 1};
     (void)fprintf(out, "%*s{", indent, "");
-    put_settings(&w, options, policy);
+    put_settings(&w, options, figures, policy);
     put(&w, "events", figures->events);
     put(&w, "failures", figures->failures);
     put(&w, "recorded_failures", figures->recorded_failures);

@@ -5,6 +5,7 @@
 
 #include "../adaptor.h"
 
+#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <torch/headeronly/version.h>
@@ -31,6 +32,8 @@ const char *create(const bench_adaptor_host *host, void **out_self) {
         caching::emptyCache();
         caching::resetPeakStats(the_state.device);
         the_state.version = std::string("PyTorch ") + TORCH_VERSION + ", " + caching::name();
+        if (caching::CUDAAllocatorConfig::expandable_segments())
+            the_state.version += ", expandable segments";
     } catch (const std::exception &error) {
         the_state.failure = error.what();
         return the_state.failure.c_str();

@@ -130,21 +130,17 @@ vrp_driver *bench_clocked_driver(bench_clocked *clocked, const vrp_driver *behin
     return NULL;
 }
 
-uint64_t bench_clocked_ns(const bench_clocked *clocked) {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < BENCH_CLOCKED_COUNT; i++)
-        sum += atomic_load(&clocked->ns[i]);
-    return sum;
+void bench_clocked_read(const bench_clocked *clocked, bench_call_times *out_times) {
+    memset(out_times, 0, sizeof *out_times);
+    for (size_t i = 0; i < BENCH_CLOCKED_COUNT; i++) {
+        out_times->ns[i] = atomic_load(&clocked->ns[i]);
+        out_times->calls[i] = atomic_load(&clocked->calls[i]);
+        out_times->all_ns += out_times->ns[i];
+        out_times->all_calls += out_times->calls[i];
+    }
 }
 
-uint64_t bench_clocked_calls(const bench_clocked *clocked) {
-    uint64_t sum = 0;
-    for (size_t i = 0; i < BENCH_CLOCKED_COUNT; i++)
-        sum += atomic_load(&clocked->calls[i]);
-    return sum;
-}
-
-void bench_clocked_json(bench_json *json, const char *name, const bench_clocked *clocked) {
+void bench_call_times_json(bench_json *json, const char *name, const bench_call_times *times) {
     static const char *const names[] = {
 #define CLOCKED_NAME(member) #member,
         BENCH_CLOCKED_MAP(CLOCKED_NAME)
@@ -152,12 +148,11 @@ void bench_clocked_json(bench_json *json, const char *name, const bench_clocked 
     };
     bench_json_open(json, name, '{');
     for (size_t i = 0; i < BENCH_CLOCKED_COUNT; i++) {
-        uint64_t calls = atomic_load(&clocked->calls[i]);
-        if (calls == 0)
+        if (times->calls[i] == 0)
             continue;
         bench_json_open(json, names[i], '{');
-        bench_json_count(json, "calls", calls);
-        bench_json_number(json, "us", (double)atomic_load(&clocked->ns[i]) / 1e3);
+        bench_json_count(json, "calls", times->calls[i]);
+        bench_json_number(json, "us", (double)times->ns[i] / 1e3);
         bench_json_close(json, '}');
     }
     bench_json_close(json, '}');

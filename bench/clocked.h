@@ -37,9 +37,13 @@ typedef struct bench_clocked {
 /* The new driver borrows both; NULL after a message. */
 vrp_driver *bench_clocked_driver(bench_clocked *clocked, const vrp_driver *behind);
 
-uint64_t bench_clocked_ns(const bench_clocked *clocked);
-uint64_t bench_clocked_calls(const bench_clocked *clocked);
+/* How often each was called until now, and how long that took. */
+typedef struct bench_call_times {
+    uint64_t ns[BENCH_CLOCKED_COUNT], calls[BENCH_CLOCKED_COUNT];
+    uint64_t all_ns, all_calls;
+} bench_call_times;
+void bench_clocked_read(const bench_clocked *clocked, bench_call_times *out_times);
 /* {"map": {"calls": n, "us": t}, ...}, those that were made. */
-void bench_clocked_json(bench_json *json, const char *name, const bench_clocked *clocked);
+void bench_call_times_json(bench_json *json, const char *name, const bench_call_times *times);
 
 #endif

@@ -71,7 +71,7 @@ static void sample(show *s) {
 
 /* Every so often, and where the workload reaches a new height. */
 static void sample_at_times(show *s, const player *p) {
-    enum { RISE = 32 << 20 };
+    enum { RISE = 1 << 20 };
     uint64_t peak = atomic_load_explicit(&s->peak_requested, memory_order_relaxed);
     uint64_t sampled = atomic_load_explicit(&s->sampled_requested, memory_order_relaxed);
     if (p->events % SAMPLE_EVERY != 0 && peak < sampled + RISE)
@@ -243,10 +243,8 @@ static void sum_up(const show *s, bench_outcome *out) {
     if (s->samples > 0)
         out->mean_gap_bytes = (uint64_t)(s->gap_sum / (wide)s->samples);
     out->host_bytes = s->host_bytes;
-    if (c->clocked != NULL) {
-        out->driver_ns = bench_clocked_ns(c->clocked);
-        out->driver_calls = bench_clocked_calls(c->clocked);
-    }
+    if (c->clocked != NULL)
+        bench_clocked_read(c->clocked, &out->driver);
 }
 
 /* Blocks that the trace leaves alive, or that were when the time was up. */
@@ -317,8 +315,9 @@ void bench_outcome_json(bench_json *json, const bench_contest *c, const bench_ou
     bench_json_number(json, "wall_s", (double)o->wall_ns / 1e9);
     bench_json_number(json, "inside_ms", (double)o->inside_ns / 1e6);
     if (c->clocked != NULL) {
-        bench_json_number(json, "driver_ms", (double)o->driver_ns / 1e6);
-        bench_json_count(json, "driver_calls", o->driver_calls);
+        bench_json_number(json, "driver_ms", (double)o->driver.all_ns / 1e6);
+        bench_json_count(json, "driver_calls", o->driver.all_calls);
+        bench_call_times_json(json, "driver_calls_by_name", &o->driver);
     }
     bench_json_count(json, "peak_requested_bytes", o->peak_requested_bytes);
     if ((c->adaptor->flags & BENCH_ADAPTOR_NO_MEMORY) == 0 &&

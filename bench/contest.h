@@ -23,7 +23,7 @@ typedef struct bench_contest {
 typedef struct bench_outcome {
     uint64_t events, threads, failures;
     uint64_t wall_ns, inside_ns; /* inside: the sum of all calls of the allocator */
-    uint64_t driver_ns, driver_calls;
+    bench_call_times driver;     /* through the last line; zero where it is not clocked */
     uint64_t peak_requested_bytes, peak_reserved_bytes, mean_gap_bytes;
     int peak_is_own; /* the allocator's figure, not one sampled from the device */
     int complete;

@@ -87,7 +87,7 @@ static int add(reading *r, const vrp_trace_event *event) {
     else
         return BENCH_OK;
     r->script->count++;
-    r->script->events += step->kind != BENCH_STEP_SYNCHRONISE;
+    r->script->events += step->kind != BENCH_STEP_SYNCHRONISE && step->bytes > 0;
     return code;
 }
 

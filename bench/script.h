@@ -22,7 +22,7 @@ typedef struct bench_script {
     const char *trace;
     bench_step *steps;
     uint64_t count;
-    uint64_t events; /* allocations and frees among them */
+    uint64_t events; /* allocations and frees of more than 0 bytes among them */
     uint64_t blocks;
     uint32_t streams;
     uint64_t recorded_us; /* from the first to the last line, when it was recorded */

@@ -148,7 +148,7 @@ static int trims_of(bench_measure *m, const load *l, uint64_t stream, uint64_t *
                     uint64_t count, double quiet_ms) {
     uint64_t bytes = 2 * GIB / count;
     trim_rows rows;
-    char name[40];
+    char name[48];
     (void)snprintf(name, sizeof name, "empty_cache/%llux%lluMiB", (unsigned long long)count,
                    (unsigned long long)(bytes / MIB));
     rows.host = m->sheet->count;

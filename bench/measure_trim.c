@@ -207,29 +207,45 @@ typedef struct disturber {
     uint64_t stream;
     int active; /* 0: it only sleeps */
     atomic_int stop, failed;
-    atomic_uint_least64_t trims;
+    atomic_uint_least64_t trims, given_back; /* bytes of the latter */
 } disturber;
 
-static void *disturb(void *user) {
+static uint64_t reserved(const bench_measure *m) {
+    return m->adaptor->reserved != NULL ? m->adaptor->reserved(m->self) : 0;
+}
+
+/* Takes a piece and gives it back to the device. */
+static int trim_piece(disturber *d) {
     enum { PIECE = 32 << 20 };
-    disturber *d = user;
     const bench_measure *m = d->m;
-    if (!bench_stage_thread(m->stage))
+    uint64_t ptr = bench_measure_alloc(m, PIECE, d->stream);
+    if (ptr == 0)
+        return 0;
+    uint64_t before = reserved(m);
+    m->adaptor->free(m->self, ptr, PIECE, d->stream);
+    /* Else a pool is right to keep what its stream may still use. */
+    if (m->stage->on_gpu &&
+        m->stage->gpu.stream_synchronise((bench_cu_handle)(uintptr_t)d->stream) != 0)
+        return 0;
+    if (m->adaptor->empty_cache != NULL)
+        m->adaptor->empty_cache(m->self);
+    uint64_t after = reserved(m);
+    (void)atomic_fetch_add(&d->given_back, m->adaptor->reserved == NULL ? PIECE
+                                           : before > after             ? before - after
+                                                                        : 0);
+    (void)atomic_fetch_add(&d->trims, 1);
+    return 1;
+}
+
+static void *disturb(void *user) {
+    disturber *d = user;
+    if (!bench_stage_thread(d->m->stage))
         atomic_store(&d->failed, 1);
     while (!atomic_load(&d->stop) && !atomic_load(&d->failed)) {
-        if (!d->active) {
+        if (!d->active)
             bench_sleep_us(100);
-            continue;
-        }
-        uint64_t ptr = bench_measure_alloc(m, PIECE, d->stream);
-        if (ptr == 0) {
+        else if (!trim_piece(d))
             atomic_store(&d->failed, 1);
-            break;
-        }
-        m->adaptor->free(m->self, ptr, PIECE, d->stream);
-        if (m->adaptor->empty_cache != NULL)
-            m->adaptor->empty_cache(m->self);
-        atomic_fetch_add(&d->trims, 1);
     }
     return NULL;
 }
@@ -263,18 +279,24 @@ static int launches_once(bench_measure *m, disturber *d, uint64_t stream, uint64
     atomic_store(&d->trims, 0);
     if (pthread_create(&thread, NULL, disturb, d) != 0)
         return !bench_fail("a thread could not be made");
-    bench_sleep_us(5000);
+    do
+        bench_sleep_us(5000);
+    while (d->active && atomic_load(&d->trims) == 0 && !atomic_load(&d->failed));
     uint64_t before = atomic_load(&d->trims);
+    uint64_t given = atomic_load(&d->given_back);
     uint64_t began = bench_clock_ns();
     int good = launch_all(m->stage, stream, times, LAUNCHES);
     double seconds = (double)(bench_clock_ns() - began) / 1e9;
     uint64_t trims = atomic_load(&d->trims) - before;
+    given = atomic_load(&d->given_back) - given;
     atomic_store(&d->stop, 1);
     (void)pthread_join(thread, NULL);
     bench_row_put(&m->sheet->rows[row], (double)times[LAUNCHES / 2] / 1e3);
     bench_row_put(&m->sheet->rows[row + 1], (double)times[LAUNCHES * 99 / 100] / 1e3);
-    if (d->active)
+    if (d->active) {
         bench_row_put(&m->sheet->rows[row + 2], (double)trims / seconds);
+        bench_row_put(&m->sheet->rows[row + 3], (double)given / (double)MIB / seconds);
+    }
     return good && !atomic_load(&d->failed) && bench_stage_synchronise(m->stage);
 }
 
@@ -298,6 +320,7 @@ int bench_measure_launches(bench_measure *m) {
         (void)bench_sheet_add(m->sheet, "us", "launch/%s/p99", name);
     }
     (void)bench_sheet_add(m->sheet, "per second", "launch/trims/rate");
+    (void)bench_sheet_add(m->sheet, "MiB/s", "launch/trims/given_back");
     good = good && !m->sheet->failed;
     /* In turns, so that what the machine does besides falls on both. */
     for (uint64_t i = 0; good && i < m->repeat; i++)

@@ -24,6 +24,21 @@ static int open_sim(bench_device *device, const bench_options *options) {
     return BENCH_OK;
 }
 
+/* --lag 0 on a GPU: the host waits for each event where it is recorded, so that
+ * a replay finds what it finds on a simulated device without lag. */
+static int complete_at_once(bench_device *device) {
+    vrp_driver *behind = device->driver;
+    device->clock.record_waits = 1;
+    device->driver = bench_clocked_driver(&device->clock, behind);
+    if (device->driver == NULL) {
+        vrp_driver_destroy(behind);
+        bench_cuda_close(&device->cuda);
+        return BENCH_FAILED;
+    }
+    device->behind = behind;
+    return BENCH_OK;
+}
+
 static int open_cuda(bench_device *device, const bench_options *options) {
     char name[32] = "cuda:";
     char digits[16];
@@ -38,10 +53,11 @@ static int open_cuda(bench_device *device, const bench_options *options) {
     if (vrp_driver_open(name, &device->driver) != VRP_OK)
         return bench_fail("%s: %s", name, bench_detail());
     const char *reason = bench_cuda_open(&device->cuda, options->ordinal);
-    if (reason == NULL)
-        return BENCH_OK;
-    vrp_driver_destroy(device->driver);
-    return bench_fail("%s: %s", name, reason);
+    if (reason != NULL) {
+        vrp_driver_destroy(device->driver);
+        return bench_fail("%s: %s", name, reason);
+    }
+    return options->lag == 0 ? complete_at_once(device) : BENCH_OK;
 }
 
 int bench_device_open(bench_device *device, const bench_options *options) {
@@ -52,6 +68,7 @@ int bench_device_open(bench_device *device, const bench_options *options) {
 uint64_t bench_device_close(bench_device *device) {
     uint64_t left = 0;
     vrp_driver_destroy(device->driver);
+    vrp_driver_destroy(device->behind);
     if (device->sim != NULL)
         left = vrp_sim_destroy(device->sim);
     else

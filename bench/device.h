@@ -4,12 +4,15 @@
 
 /* The device under a replay: a simulated machine or a GPU, and its streams. */
 
+#include "clocked.h"
 #include "cuda_streams.h"
 #include "options.h"
 #include "vrampool/sim.h"
 
 typedef struct bench_device {
     vrp_driver *driver;
+    vrp_driver *behind; /* what `driver` passes its calls on to; NULL: it is the device's own */
+    bench_clocked clock;
     vrp_sim *sim; /* NULL on a GPU */
     bench_cuda cuda;
     int uses; /* the detector is to hear of each block's life */

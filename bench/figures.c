@@ -60,7 +60,9 @@ int bench_take_figures(bench_run *run) {
     bench_figures *figures = run->figures;
     vrp_stats stats = {.struct_size = sizeof stats};
     vrp_optimizer_stats optimizer = {.struct_size = sizeof optimizer};
-    if (vrp_pool_gap_compute(run->pool, &figures->at_end) != VRP_OK ||
+    vrp_device_info info = {.struct_size = sizeof info};
+    if (vrp_driver_info_get(run->device.driver, &info) != VRP_OK ||
+        vrp_pool_gap_compute(run->pool, &figures->at_end) != VRP_OK ||
         vrp_pool_stats_get(run->pool, &stats) != VRP_OK)
         return bench_fail("figures: %s", bench_detail());
     figures->events = run->events;
@@ -74,6 +76,9 @@ int bench_take_figures(bench_run *run) {
     figures->gap_limit_missed_bytes = stats.gap_limit_missed_bytes;
     figures->cross_stream_waits = stats.cross_stream_waits;
     figures->live_blocks = stats.blocks.current;
+    figures->device_bytes = info.total_bytes;
+    if (stats.host_bytes > figures->host_bytes_peak)
+        figures->host_bytes_peak = stats.host_bytes;
     figures->driver_allocations = stats.extents_created;
     figures->on_gpu = run->device.sim == NULL;
     if (run->device.sim != NULL)

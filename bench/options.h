@@ -63,6 +63,8 @@ int bench_count_parse(const char *text, uint64_t *out_count);
 int bench_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints "vrampool-bench: ..."; returns BENCH_FAILED. */
 int bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Of a clock that only goes forward. */
+uint64_t bench_clock_ns(void);
 /* What the library says about this thread's last failure. */
 const char *bench_detail(void);
 

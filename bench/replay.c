@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BATCH = 1024, BAR_COLUMNS = 40 };
+enum { BATCH = 1024, BAR_COLUMNS = 40, HOST_BYTES_EVERY = 1024 };
 static const uint64_t bar_every_ns = 100000000;
 
 uint64_t bench_clock_ns(void) {
@@ -168,6 +168,16 @@ static int apply_free(bench_run *run, const vrp_trace_event *event) {
     return BENCH_OK;
 }
 
+/* Host memory for bookkeeping: looked at where it may be highest. */
+static int note_host_bytes(bench_run *run) {
+    vrp_stats stats = {.struct_size = sizeof stats};
+    if (vrp_pool_stats_get(run->pool, &stats) != VRP_OK)
+        return bench_fail_here(run, "statistics: %s", bench_detail());
+    if (stats.host_bytes > run->figures->host_bytes_peak)
+        run->figures->host_bytes_peak = stats.host_bytes;
+    return BENCH_OK;
+}
+
 /* What is taken down after each allocation and free. */
 static inline int after_line(bench_run *run) {
     uint64_t reserved = vrp_pool_reserved_bytes(run->pool);
@@ -181,6 +191,8 @@ static inline int after_line(bench_run *run) {
         if (vrp_pool_gap_compute(run->pool, &run->figures->at_peak) != VRP_OK)
             return bench_fail_here(run, "gap: %s", bench_detail());
     }
+    if (run->events % HOST_BYTES_EVERY == 0 && note_host_bytes(run) != BENCH_OK)
+        return BENCH_FAILED;
     return run->events == run->next_check ? bench_check_point(run) : BENCH_OK;
 }
 

@@ -27,8 +27,10 @@ typedef struct bench_figures {
     uint64_t streams;
     uint64_t live_blocks; /* after the last line */
     uint64_t misuses;
-    uint64_t points; /* at which the recount agreed */
-    uint64_t on_gpu; /* 1: prices and counts of driver calls are not known */
+    uint64_t points;          /* at which the recount agreed */
+    uint64_t host_bytes_peak; /* for bookkeeping */
+    uint64_t device_bytes;    /* of the whole device */
+    uint64_t on_gpu;          /* 1: prices and counts of driver calls are not known */
     /* From clocks: */
     uint64_t wall_ns, decompress_ns;
 } bench_figures;

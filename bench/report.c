@@ -90,11 +90,13 @@ static const char *gap_limit_name(const bench_options *options) {
     return options->backing == VRP_BACKING_MALLOC ? "off" : "high-water";
 }
 
-static void put_settings(writer *w, const bench_options *options, const char *policy) {
+static void put_settings(writer *w, const bench_options *options, const bench_figures *figures,
+                         const char *policy) {
     if (policy != NULL)
         put_text(w, "policy", policy);
     put_text(w, "trace", options->trace);
     put_text(w, "device", options->device);
+    put(w, "device_bytes", figures->device_bytes);
     put_text(w, "backing", backing_name(options));
     put_text(w, "gap_limit", gap_limit_name(options));
     put(w, "lag", options->lag);
@@ -127,7 +129,7 @@ void bench_report_json(FILE *out, const bench_options *options, const bench_figu
                        const char *policy, int indent) {
     writer w = {.out = out, .indent = indent, .empty = 1};
     (void)fprintf(out, "%*s{", indent, "");
-    put_settings(&w, options, policy);
+    put_settings(&w, options, figures, policy);
     put(&w, "events", figures->events);
     put(&w, "failures", figures->failures);
     put(&w, "recorded_failures", figures->recorded_failures);
@@ -147,6 +149,7 @@ void bench_report_json(FILE *out, const bench_options *options, const bench_figu
     put(&w, "steps_acted", figures->steps_acted);
     put(&w, "max_gap_after_step_bytes", figures->max_gap_after_step_bytes);
     put(&w, "released_bytes", figures->released_bytes);
+    put(&w, "host_bytes_peak", figures->host_bytes_peak);
     if (options->check_points > 0)
         put(&w, "empty_cache_points", figures->points);
     if (options->fast)
@@ -222,6 +225,7 @@ void bench_report_table(FILE *out, const bench_options *options, const bench_fig
     row_mib(out, "peak gap", figures->peak_gap_bytes);
     row_mib(out, "mean gap", figures->mean_gap_bytes);
     row_mib(out, "gap limit missed by", figures->gap_limit_missed_bytes);
+    row_mib(out, "host memory for bookkeeping", figures->host_bytes_peak);
     gap_rows(out, "gap when reserved was highest, by cause", &figures->at_peak);
     gap_rows(out, "gap after the last line, by cause", &figures->at_end);
     driver_rows(out, figures);

@@ -35,8 +35,6 @@ typedef struct bench_run {
     uint64_t shown_ns;                      /* when the progress bar was drawn last; 0: never */
 } bench_run;
 
-uint64_t bench_clock_ns(void);
-
 /* Opens the trace. BENCH_OK, BENCH_USAGE (no such file) or BENCH_FAILED. */
 int bench_trace_open(const char *path, vrp_trace_reader **out_reader);
 

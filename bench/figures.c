@@ -71,6 +71,7 @@ int bench_take_figures(bench_run *run) {
     if (run->events > 0)
         figures->mean_gap_bytes = (uint64_t)(run->gap_sum / (bench_wide)run->events);
     figures->at_end_bytes = stats.reserved_bytes.current - stats.allocated_bytes.current;
+    figures->host_bytes_peak = atomic_load(&run->host_bytes_peak);
     figures->gap_limit_missed_bytes = stats.gap_limit_missed_bytes;
     figures->cross_stream_waits = stats.cross_stream_waits;
     figures->live_blocks = stats.blocks.current;

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -254,13 +255,35 @@ static int timed(bench_run *run) {
 
 /* ---- A whole replay -------------------------------------------------------------- */
 
+/* The pool's own memory goes through here, so that its peak is exact. */
+static void *host_alloc(void *user, size_t bytes) {
+    bench_run *run = user;
+    void *ptr = malloc(bytes);
+    if (ptr == NULL)
+        return NULL;
+    uint64_t now = atomic_fetch_add(&run->host_bytes, bytes) + bytes;
+    uint64_t peak = atomic_load(&run->host_bytes_peak);
+    while (now > peak && !atomic_compare_exchange_weak(&run->host_bytes_peak, &peak, now))
+        continue;
+    return ptr;
+}
+
+static void host_free(void *user, void *ptr, size_t bytes) {
+    bench_run *run = user;
+    (void)atomic_fetch_sub(&run->host_bytes, bytes);
+    free(ptr);
+}
+
 static int open_pool(bench_run *run) {
     const bench_options *options = run->options;
     vrp_pool_config config = {.struct_size = sizeof config,
                               .flags = VRP_NO_RECLAIMER,
                               .backing = options->backing,
                               .gap_rule = options->gap_rule,
-                              .gap_limit_bytes = options->gap_limit_bytes};
+                              .gap_limit_bytes = options->gap_limit_bytes,
+                              .host_alloc = host_alloc,
+                              .host_free = host_free,
+                              .host_user = run};
     if (vrp_pool_create(run->device.driver, &config, &run->pool) != VRP_OK)
         return bench_fail("the pool cannot be made: %s", bench_detail());
     for (int32_t knob = 0; knob < (int32_t)VRP_KNOB_COUNT; knob++)

@@ -19,6 +19,7 @@ typedef struct bench_figures {
     uint64_t at_peak_bytes, at_end_bytes; /* reserved - allocated */
     vrp_gap at_peak, at_end;
     uint64_t gap_limit_missed_bytes;
+    uint64_t host_bytes_peak; /* of the pool's bookkeeping, while the lines were played */
     uint64_t cross_stream_waits;
     uint64_t calls[VRP_SIM_CALL_COUNT];
     uint64_t driver_calls, driver_allocations, driver_time_ns;

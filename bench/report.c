@@ -138,6 +138,7 @@ void bench_report_json(FILE *out, const bench_options *options, const bench_figu
     put(&w, "peak_reserved_bytes", figures->peak_reserved_bytes);
     put(&w, "peak_gap_bytes", figures->peak_gap_bytes);
     put(&w, "mean_gap_bytes", figures->mean_gap_bytes);
+    put(&w, "host_bytes_peak", figures->host_bytes_peak);
     put_gap(&w, "gap_by_cause_at_peak", &figures->at_peak);
     put_gap(&w, "gap_by_cause_at_end", &figures->at_end);
     put(&w, "gap_limit_missed_bytes", figures->gap_limit_missed_bytes);
@@ -222,6 +223,7 @@ void bench_report_table(FILE *out, const bench_options *options, const bench_fig
     row_mib(out, "peak gap", figures->peak_gap_bytes);
     row_mib(out, "mean gap", figures->mean_gap_bytes);
     row_mib(out, "gap limit missed by", figures->gap_limit_missed_bytes);
+    row_mib(out, "host memory of the pool at most", figures->host_bytes_peak);
     gap_rows(out, "gap when reserved was highest, by cause", &figures->at_peak);
     gap_rows(out, "gap after the last line, by cause", &figures->at_end);
     driver_rows(out, figures);

@@ -9,6 +9,8 @@
 #include "seen.h"
 #include "table.h"
 
+#include <stdatomic.h>
+
 __extension__ typedef __int128 bench_wide;
 
 typedef struct bench_run {
@@ -27,7 +29,8 @@ typedef struct bench_run {
     uint64_t events;    /* allocations and frees */
     uint64_t requested; /* bytes live now */
     uint64_t peak_requested;
-    uint64_t peak_reserved; /* after a line */
+    uint64_t peak_reserved;                       /* after a line */
+    _Atomic uint64_t host_bytes, host_bytes_peak; /* of the pool's bookkeeping */
     bench_wide gap_sum;
     uint64_t next_check, checks_done, check_events;
     uint64_t first_refused, first_recorded; /* index of the event + 1; 0: none */

@@ -61,7 +61,6 @@ static vrp_status large_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *str
     block->tag = r->tag;
     block->scope = r->scope;
     block->state = VRPI_LIVE;
-    vrpi_map_set(core, block->addr, VRPI_UNIT, block);
     *out = block->addr;
     if ((core->config.flags & VRP_STREAMS_UNTRACKED) == 0)
         (void)vrpi_front_get(core, r->thread, stream, stream->handle);

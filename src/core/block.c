@@ -125,6 +125,7 @@ void vrpi_block_merge(vrpi_pool *core, vrpi_block *block) {
     vrpi_block *other;
     block->state = VRPI_FREE;
     block->slab = NULL;
+    block->tag = 0;
     for (int behind = 0; behind < 2; behind++) {
         other = behind ? block->next : block->prev;
         if (other == NULL || other->state != VRPI_FREE)
@@ -171,7 +172,7 @@ static void retire_block(vrpi_pool *core, vrpi_block *block, uint64_t stamp) {
         life_learn(core, block);
     }
     vrpi_extent_unuse(core, arena, block->addr, block->bytes, arena->stream, stamp);
-    vrpi_map_set(core, block->addr, block->slab != NULL ? block->bytes : VRPI_UNIT, NULL);
+    vrpi_map_take(core, block);
     arena->used_blocks--;
 }
 

@@ -31,25 +31,78 @@ vrpi_ghost *vrpi_ghost_node(vrpi_pool *core);
 void vrpi_block_node_free(vrpi_pool *core, vrpi_block *block);
 void vrpi_extent_node_free(vrpi_pool *core, vrpi_extent *extent);
 void vrpi_ghost_node_free(vrpi_pool *core, vrpi_ghost *ghost);
-void vrpi_host_end(vrpi_pool *core); /* frees every chunk */
+char *vrpi_chunk_new(vrpi_pool *core, size_t *out_bytes); /* kept to the pool's end; NULL: none */
+void vrpi_host_end(vrpi_pool *core);                      /* frees every chunk */
 
-/* ---- map.c: address to block ---- */
-vrp_status vrpi_map_init(vrpi_pool *core);
+/* ---- map.c: address to block ---- (lock held but for the reads) */
 void vrpi_map_end(vrpi_pool *core);
 vrp_status vrpi_map_prepare(vrpi_pool *core, uint64_t addr, uint64_t bytes); /* leaves exist */
-void vrpi_map_set(vrpi_pool *core, uint64_t addr, uint64_t bytes, void *block);
+vrp_status vrpi_map_reserve(vrpi_pool *core); /* one vrpi_map_put cannot fail */
+void vrpi_map_put(vrpi_pool *core, vrpi_block *block);
+void vrpi_map_take(vrpi_pool *core, vrpi_block *block);
 
+static inline int vrpi_covers(const vrpi_block *block) { return block->tag == VRPI_TAG_SLAB; }
+
+/* A table of cells: words of keys, a byte each, then as many entries. The largest
+ * kind has no keys, but an entry for each cell, and their count behind. */
+static inline uint32_t vrpi_cells_words(uint32_t kind) {
+    return kind == VRPI_CELLS_DIRECT ? 0 : kind <= 3 ? 1 : kind - 2;
+}
+static inline _Atomic uint64_t *vrpi_cells_key(const char *table, uint32_t word) {
+    return (_Atomic uint64_t *)(uintptr_t)table + word;
+}
+static inline _Atomic(vrpi_block *) *vrpi_cells_entry(const char *table, uint32_t words,
+                                                      uint32_t i) {
+    return (_Atomic(vrpi_block *) *)(uintptr_t)(table + words * sizeof(uint64_t)) + i;
+}
+static inline uint64_t *vrpi_cells_count(const char *table) {
+    enum { CELLS = 1 << (VRPI_MAP_SHIFT - VRPI_CELL_SHIFT) };
+    return (uint64_t *)(uintptr_t)(table + CELLS * sizeof(vrpi_block *));
+}
+/* Where the cell's entry is; UINT32_MAX: there is none. */
+static inline uint32_t vrpi_cells_find(const char *table, uint32_t words, uint64_t cell) {
+    const uint64_t ones = VRPI_CELLS_TOPS >> 7;
+    for (uint32_t w = 0; w < words; w++) {
+        /* a byte that is equal becomes 0; of the zero bytes the lowest is found for sure */
+        uint64_t x =
+            atomic_load_explicit(vrpi_cells_key(table, w), memory_order_acquire) ^ cell * ones;
+        uint64_t equal = (x - ones) & ~x & VRPI_CELLS_TOPS;
+        if (equal != 0)
+            return w * 8 + (uint32_t)__builtin_ctzll(equal) / 8;
+    }
+    return UINT32_MAX;
+}
+
+/* What may start at an address, or be the slab that covers it: whoever asks
+ * compares it with the address. Inside the thread's gate, or with the lock held. */
 static inline vrpi_block *vrpi_map_get(const vrpi_pool *core, uint64_t addr) {
-    _Atomic(void *) *leaf;
+    const _Atomic(char *) *at;
+    char *next;
+    uint64_t cell = addr >> VRPI_CELL_SHIFT & ((1 << (VRPI_MAP_SHIFT - VRPI_CELL_SHIFT)) - 1);
+    uint32_t kind, i;
     if (addr >> VRPI_ADDRESS_BITS != 0)
         return NULL;
-    /* acquire pairs with the release in vrpi_map_set: a block that is seen is filled in */
-    leaf = atomic_load_explicit(&core->leaves[addr >> VRPI_LEAF_SHIFT], memory_order_acquire);
-    if (leaf == NULL)
+    /* acquire pairs with the release in map.c: what is seen is filled in */
+    next = atomic_load_explicit(&core->map[addr >> VRPI_MID_SHIFT], memory_order_acquire);
+    if (next == NULL)
         return NULL;
-    return atomic_load_explicit(
-        &leaf[(addr & ((UINT64_C(1) << VRPI_LEAF_SHIFT) - 1)) >> VRPI_CELL_SHIFT],
-        memory_order_acquire);
+    at = (const _Atomic(char *) *)(void *)next + (addr >> VRPI_LEAF_SHIFT & 511);
+    next = atomic_load_explicit(at, memory_order_acquire);
+    if (next == NULL)
+        return NULL;
+    at = (const _Atomic(char *) *)(void *)next + (addr >> VRPI_MAP_SHIFT & 511);
+    next = atomic_load_explicit(at, memory_order_acquire);
+    kind = (uint32_t)((uintptr_t)next & 7);
+    if (kind == 0)
+        return (vrpi_block *)(void *)next;
+    next -= kind;
+    if (kind == VRPI_CELLS_DIRECT)
+        return atomic_load_explicit(vrpi_cells_entry(next, 0, (uint32_t)cell),
+                                    memory_order_acquire);
+    i = vrpi_cells_find(next, vrpi_cells_words(kind), cell);
+    return i == UINT32_MAX ? NULL
+                           : atomic_load_explicit(vrpi_cells_entry(next, vrpi_cells_words(kind), i),
+                                                  memory_order_acquire);
 }
 
 /* ---- sizeclass.h has the classes of small requests ---- */

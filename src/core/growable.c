@@ -124,7 +124,7 @@ static void block_resize(vrpi_pool *core, vrp_growable *b, uint64_t bytes) {
         b->block->state = VRPI_GROWABLE;
         arena->first = arena->last = b->block;
         arena->used_blocks = 1;
-        vrpi_map_set(core, arena->base, VRPI_UNIT, b->block);
+        vrpi_map_put(core, b->block);
     }
     if (b->block == NULL)
         return;
@@ -135,7 +135,7 @@ static void block_resize(vrpi_pool *core, vrp_growable *b, uint64_t bytes) {
     arena->end = arena->base + b->block->bytes;
     vrpi_arena_cover(core, arena, b->block, arena->base, arena->end);
     if (bytes == 0) {
-        vrpi_map_set(core, arena->base, VRPI_UNIT, NULL);
+        vrpi_map_take(core, b->block);
         vrpi_block_node_free(core, b->block);
         b->block = NULL;
         arena->first = arena->last = NULL;
@@ -324,10 +324,8 @@ static vrp_status resize_copy(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, 
         return status;
     if (b->block != NULL)
         vrpi_block_free(core, b->block, vrpi_stamp(b->stream));
-    if (fresh != NULL) {
+    if (fresh != NULL)
         fresh->state = VRPI_GROWABLE;
-        vrpi_map_set(core, fresh->addr, VRPI_UNIT, fresh);
-    }
     b->block = fresh;
     b->base = fresh == NULL ? 0 : fresh->addr;
     b->size = bytes;

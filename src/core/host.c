@@ -38,16 +38,24 @@ void vrpi_host_free(vrpi_pool *core, void *ptr, size_t bytes) {
         free(ptr);
 }
 
-/* A chunk of equal nodes; returns the first, *out_count how many. */
-static char *chunk_new(vrpi_pool *core, size_t node_bytes, uint32_t *out_count) {
+char *vrpi_chunk_new(vrpi_pool *core, size_t *out_bytes) {
     vrpi_chunk *chunk = vrpi_host_alloc(core, CHUNK_BYTES);
     if (chunk == NULL)
         return NULL;
     chunk->bytes = CHUNK_BYTES;
     chunk->next = core->chunks;
     core->chunks = chunk;
-    *out_count = (uint32_t)((CHUNK_BYTES - 64) / node_bytes);
-    return (char *)chunk + 64;
+    *out_bytes = CHUNK_BYTES - sizeof *chunk;
+    return (char *)chunk + sizeof *chunk;
+}
+
+/* A chunk of equal nodes; returns the first, *out_count how many. */
+static char *chunk_new(vrpi_pool *core, size_t node_bytes, uint32_t *out_count) {
+    size_t bytes;
+    char *nodes = vrpi_chunk_new(core, &bytes);
+    if (nodes != NULL)
+        *out_count = (uint32_t)(bytes / node_bytes);
+    return nodes;
 }
 
 vrp_status vrpi_nodes_reserve(vrpi_pool *core, uint32_t blocks, uint32_t extents, uint32_t ghosts) {
@@ -74,7 +82,7 @@ vrp_status vrpi_nodes_reserve(vrpi_pool *core, uint32_t blocks, uint32_t extents
         for (uint32_t i = count; i-- > 0;)
             vrpi_ghost_node_free(core, (vrpi_ghost *)(void *)(nodes + i * sizeof(vrpi_ghost)));
     }
-    return VRP_OK;
+    return vrpi_map_reserve(core);
 }
 
 vrpi_block *vrpi_block_node(vrpi_pool *core) {

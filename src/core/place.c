@@ -218,6 +218,8 @@ static vrp_status take(vrpi_pool *core, vrpi_request *request, vrpi_stream *stre
     }
     block = vrpi_block_carve(core, block, at->addr, size);
     block->state = VRPI_PLACING;
+    block->tag = request->is_slab ? VRPI_TAG_SLAB : request->tag;
+    vrpi_map_put(core, block); /* now: what it may need was reserved */
     arena->used_blocks++;
     vrpi_extent_use(core, arena, block->addr, size);
     if (at->unbacked > 0) {
@@ -227,6 +229,7 @@ static vrp_status take(vrpi_pool *core, vrpi_request *request, vrpi_stream *stre
     }
     if (status != VRP_OK) {
         vrpi_extent_unuse(core, arena, block->addr, size, NULL, 0);
+        vrpi_map_take(core, block);
         arena->used_blocks--;
         vrpi_block_merge(core, block);
         vrpi_arena_shrink(core, arena);

@@ -280,8 +280,6 @@ vrp_status vrp_pool_create(vrp_driver *driver, const vrp_pool_config *config, vr
     core->arena_bytes = (in.arena_bytes + core->granularity - 1) & ~(core->granularity - 1);
     if (status == VRP_OK && (in.flags & VRP_STREAMS_UNTRACKED) != 0 && core->ops->stream_id == NULL)
         status = vrpi_fail(VRP_NOT_SUPPORTED, "the driver has no stream ids to tell streams by");
-    if (status == VRP_OK)
-        status = vrpi_map_init(core);
     vrpi_mutex_lock(&core->lock);
     if (status == VRP_OK)
         status = backing_choose(core);

@@ -35,7 +35,11 @@
 #define VRPI_SMALL_MAX UINT64_C(32768) /* largest request that a slab serves */
 #define VRPI_SMALL_CLASSES 32
 #define VRPI_ADDRESS_BITS 49
-#define VRPI_LEAF_SHIFT 30 /* a leaf of the map covers 1 GiB */
+#define VRPI_MAP_SHIFT 21   /* an entry of a leaf of the address map covers 2 MiB, */
+#define VRPI_LEAF_SHIFT 30  /* a leaf 1 GiB, */
+#define VRPI_MID_SHIFT 39   /* a table of leaves 512 GiB */
+#define VRPI_CELLS_DIRECT 7 /* the largest kind of table of cells */
+#define VRPI_CELLS_TOPS UINT64_C(0x8080808080808080)
 #define VRPI_MAG_SLOTS 32
 #define VRPI_MAG_BYTES UINT64_C(524288) /* of slots of one class in a front */
 #define VRPI_KEPT 200                   /* blocks of near sizes in a front */
@@ -169,6 +173,8 @@ enum {
 };
 
 typedef struct vrpi_uses vrpi_uses;
+
+#define VRPI_TAG_SLAB 255 /* a block that is a slab, or is to be one: it fills its cells */
 
 struct vrpi_block {
     vrpi_node node; /* in space->free while FREE */
@@ -365,9 +371,14 @@ struct vrpi_pool {
     uint64_t arena_bytes; /* as configured; 0: by class */
     _Atomic uint64_t knob[VRP_KNOB_COUNT];
     _Atomic uint32_t budgets; /* groups that have one: with none a hit need not look */
-    /* map from cells to blocks: written under lock, read by anybody */
-    _Atomic(_Atomic(void *) *) *leaves;
-    uint64_t leaf_low, leaf_high; /* the ones that exist lie in [low, high) */
+    /* map from addresses to blocks: written under lock, read by anybody */
+    _Atomic(char *) map[1 << (VRPI_ADDRESS_BITS - VRPI_MID_SHIFT)];
+    char *cells_free[VRPI_CELLS_DIRECT + 1]; /* unused tables of cells, by kind */
+    uint32_t cells_spare;                    /* of the largest kind */
+    uint32_t limbo_count;
+    char *limbo[64]; /* tables that hits may still be reading */
+    char *cells_at;  /* memory for more of them */
+    size_t cells_left;
 
     vrpi_stream *streams;
     uint64_t stream_serials;
@@ -428,6 +439,7 @@ typedef struct vrpi_request {
     uint8_t tag;
     uint8_t at_tail;   /* placed at the tail so that a larger idle extent may hang over */
     uint8_t has_spare; /* a hole of another class does: the chain was cut short */
+    uint8_t is_slab;   /* what is being placed */
     uint8_t no_spare;  /* such a hole was taken by somebody else: do not count on one again */
     uint32_t attempts; /* of the callback */
     uint32_t rounds;   /* of the running-out chain */

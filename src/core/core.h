@@ -25,14 +25,65 @@ void *vrpi_host_alloc(vrpi_pool *core, size_t bytes); /* zeroed; NULL: none */
 void vrpi_host_free(vrpi_pool *core, void *ptr, size_t bytes);
 /* Makes sure that that many nodes can be taken without failing. */
 vrp_status vrpi_nodes_reserve(vrpi_pool *core, uint32_t blocks, uint32_t extents, uint32_t ghosts);
-vrpi_block *vrpi_block_node(vrpi_pool *core);
+uint32_t vrpi_block_node(vrpi_pool *core); /* its number */
 vrpi_extent *vrpi_extent_node(vrpi_pool *core);
 vrpi_ghost *vrpi_ghost_node(vrpi_pool *core);
-void vrpi_block_node_free(vrpi_pool *core, vrpi_block *block);
+void vrpi_block_node_free(vrpi_pool *core, uint32_t number);
 void vrpi_extent_node_free(vrpi_pool *core, vrpi_extent *extent);
 void vrpi_ghost_node_free(vrpi_pool *core, vrpi_ghost *ghost);
 char *vrpi_chunk_new(vrpi_pool *core, size_t *out_bytes); /* kept to the pool's end; NULL: none */
 void vrpi_host_end(vrpi_pool *core);                      /* frees every chunk */
+
+/* ---- blocks by number ---- */
+static inline vrpi_block *vrpi_block_of(const vrpi_pool *core, uint32_t number) {
+    enum { SHIFT = VRPI_BLOCKS_SHIFT, MASK = (1 << VRPI_BLOCKS_SHIFT) - 1 };
+    if (number == 0)
+        return NULL;
+    return (vrpi_block *)(void *)core->block_nodes.chunk[number >> SHIFT] + (number & MASK);
+}
+static inline vrpi_block *vrpi_next(const vrpi_pool *core, const vrpi_block *block) {
+    return vrpi_block_of(core, block->next);
+}
+static inline vrpi_block *vrpi_prev(const vrpi_pool *core, const vrpi_block *block) {
+    return vrpi_block_of(core, block->prev);
+}
+static inline vrpi_block *vrpi_first(const vrpi_pool *core, const vrpi_arena *arena) {
+    return vrpi_block_of(core, arena->first);
+}
+static inline vrpi_block *vrpi_last(const vrpi_pool *core, const vrpi_arena *arena) {
+    return vrpi_block_of(core, arena->last);
+}
+static inline vrpi_arena *vrpi_arena_of(const vrpi_pool *core, const vrpi_block *block) {
+    return core->arena_at[block->arena];
+}
+/* The number of a block that is in its arena's list: its neighbour knows it. */
+static inline uint32_t vrpi_number_of(const vrpi_pool *core, const vrpi_block *block) {
+    return block->prev != 0 ? vrpi_prev(core, block)->next : vrpi_arena_of(core, block)->first;
+}
+static inline vrpi_slab *vrpi_slab_of(const vrpi_block *block) {
+    return block->state == VRPI_SLAB ? block->slab : NULL;
+}
+static inline uint64_t vrpi_requested(const vrpi_block *block) {
+    return block->state == VRPI_SHARED ? block->uses->requested : block->requested;
+}
+/* The lock orders states, but for hits, which change their own blocks alone. */
+static inline void vrpi_set_state(vrpi_block *block, uint8_t state) {
+    atomic_store_explicit(&block->state, state, memory_order_relaxed);
+}
+static inline int vrpi_is_live(const vrpi_block *block) {
+    return block->state == VRPI_LIVE || block->state == VRPI_SHARED;
+}
+/* Whether a block is in its space's tree, an extent among the idle ones. */
+static inline int vrpi_in_tree(const vrpi_block *block) {
+    return block->state == VRPI_FREE && block->node.parent != VRPI_UNLINKED;
+}
+static inline int vrpi_is_idle(const vrpi_extent *extent) {
+    return extent->node.parent != VRPI_UNLINKED;
+}
+/* For how many operations it has been. */
+static inline uint32_t vrpi_idle_for(const vrpi_pool *core, const vrpi_extent *extent) {
+    return (uint32_t)core->ticks - extent->idle_since;
+}
 
 /* ---- map.c: address to block ---- (lock held but for the reads) */
 void vrpi_map_end(vrpi_pool *core);
@@ -208,6 +259,9 @@ vrp_status vrpi_arena_grow_space(vrpi_pool *core, vrpi_stream *stream, uint8_t k
 vrp_status vrpi_arena_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out);
 vrp_status vrpi_arena_release(vrpi_pool *core, vrpi_arena *arena); /* empty, nothing mapped */
 void vrpi_arena_forget(vrpi_pool *core, vrpi_arena *arena);        /* host memory only */
+vrpi_arena *vrpi_arena_new(vrpi_pool *core); /* with an index, in no list; NULL: no memory */
+void vrpi_arena_delete(vrpi_pool *core, vrpi_arena *arena); /* one that is in no list */
+void vrpi_arena_link(vrpi_pool *core, vrpi_arena *arena);
 vrp_status vrpi_arena_granules(vrpi_pool *core, vrpi_arena *arena, uint64_t end);
 int vrpi_arena_reclaim(vrpi_pool *core); /* gives up address ranges nobody uses; 1: did */
 void vrpi_arena_attach(vrpi_pool *core, vrpi_arena *arena, vrpi_stream *stream, uint8_t klass);
@@ -223,6 +277,19 @@ static inline uint64_t vrpi_granule_of(const vrpi_pool *core, const vrpi_arena *
 }
 
 /* ---- extent.c ---- (lock held) */
+/* The extents of an arena one after the other; *granule begins at 0. */
+static inline vrpi_extent *vrpi_extent_next(const vrpi_pool *core, const vrpi_arena *arena,
+                                            uint64_t *granule) {
+    while (*granule < arena->granule_count) {
+        vrpi_extent *e = arena->granules[*granule];
+        if (e != NULL && e != &core->claimed) {
+            *granule = vrpi_granule_of(core, arena, e->addr + VRPI_BYTES(e) - 1) + 1;
+            return e;
+        }
+        ++*granule;
+    }
+    return NULL;
+}
 void vrpi_extent_link(vrpi_pool *core, vrpi_extent *extent); /* into arena, list, idle */
 void vrpi_extent_unlink(vrpi_pool *core, vrpi_extent *extent);
 void vrpi_extent_use(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes);

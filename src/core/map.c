@@ -237,7 +237,7 @@ static uint32_t cell_of(uint64_t addr) { return (uint32_t)(addr >> VRPI_CELL_SHI
 static void cells_of(const vrpi_block *block, uint64_t granule, uint32_t *first, uint32_t *last) {
     uint64_t from = block->addr, to = block->addr;
     if (vrpi_covers(block))
-        to += block->bytes - 1;
+        to += VRPI_BYTES(block) - 1;
     *first = from >> VRPI_MAP_SHIFT == granule ? cell_of(from) : 0;
     *last = to >> VRPI_MAP_SHIFT == granule ? cell_of(to) : CELLS - 1;
 }
@@ -311,7 +311,8 @@ static void entry_take(vrpi_pool *core, link *at, uint32_t first, uint32_t last,
 
 static void change(vrpi_pool *core, vrpi_block *block, int put) {
     uint64_t first = block->addr >> VRPI_CELL_SHIFT;
-    uint64_t end = vrpi_covers(block) ? (block->addr + block->bytes) >> VRPI_CELL_SHIFT : first + 1;
+    uint64_t end =
+        vrpi_covers(block) ? (block->addr + VRPI_BYTES(block)) >> VRPI_CELL_SHIFT : first + 1;
     while (first < end) {
         uint64_t granule = first / CELLS, stop = (granule + 1) * CELLS;
         link *at = &leaf_at(core, first << VRPI_CELL_SHIFT)[granule & (LEAF_GRANULES - 1)];

@@ -77,7 +77,7 @@ static vrp_status slab_create(vrpi_pool *core, vrpi_request *request, vrpi_strea
     slab->stream = stream;
     slots_init(slab);
     block->slab = slab;
-    block->state = VRPI_SLAB;
+    vrpi_set_state(block, VRPI_SLAB);
     partial_link(slab);
     slab->all_next = core->slabs;
     slab->all_link = &core->slabs;

@@ -3,31 +3,57 @@
 #define VRPI_CORE_TREE_H
 
 /* An ordered set of pieces of memory, by (bytes, address): a treap whose nodes
- * live inside what they order. No allocation, O(log n) expected. Priorities
- * come from a hash of the key, so that the same calls build the same tree. */
+ * live at the beginning of what they order. No allocation, O(log n) expected.
+ * Priorities are a hash of the key, so that the same calls build the same tree.
+ * Nodes lie in chunks that never move and name each other by number, which takes
+ * half of what pointers do; number 0 is none. */
 
+#include <stddef.h>
 #include <stdint.h>
 
+#define VRPI_UNIT UINT64_C(512) /* grid of blocks */
+#define VRPI_UNLINKED UINT32_MAX
+
 typedef struct vrpi_node {
-    struct vrpi_node *left, *right, *parent;
-    uint64_t bytes;
     uint64_t addr;
-    uint32_t priority;
-    uint32_t linked; /* 1 while in a tree */
+    uint32_t left, right;
+    uint32_t parent; /* VRPI_UNLINKED: in no tree */
+    uint32_t units;
 } vrpi_node;
 
+#define VRPI_UNITS(bytes) ((uint32_t)((bytes) / VRPI_UNIT))
+/* of a node, block or extent */
+#define VRPI_BYTES(piece) ((uint64_t)(piece)->units * VRPI_UNIT)
+
+/* Where nodes of one kind lie. */
+typedef struct vrpi_nodes {
+    char **chunk;
+    uint32_t stride; /* bytes of one */
+    uint32_t shift;  /* 2^shift a chunk */
+    uint32_t chunk_count, chunk_capacity;
+    uint32_t unused; /* the first one; its node's `left` is the next */
+    uint32_t unused_count;
+} vrpi_nodes;
+
+static inline void *vrpi_node_at(const vrpi_nodes *nodes, uint32_t number) {
+    uint32_t low = number & ((1u << nodes->shift) - 1);
+    return number == 0 ? NULL : nodes->chunk[number >> nodes->shift] + (size_t)low * nodes->stride;
+}
+
 typedef struct vrpi_treap {
-    vrpi_node *root;
-    uint64_t count;
+    const vrpi_nodes *nodes;
+    uint32_t root;
+    uint32_t count;
 } vrpi_treap;
 
-void vrpi_treap_insert(vrpi_treap *tree, vrpi_node *node, uint64_t bytes, uint64_t addr);
+/* The node of that number, which has its address and units. */
+void vrpi_treap_insert(vrpi_treap *tree, uint32_t number);
 void vrpi_treap_remove(vrpi_treap *tree, vrpi_node *node);
 /* First node at or after (bytes, addr); last node before it; neighbours. */
 vrpi_node *vrpi_treap_at_least(const vrpi_treap *tree, uint64_t bytes, uint64_t addr);
 vrpi_node *vrpi_treap_below(const vrpi_treap *tree, uint64_t bytes, uint64_t addr);
-vrpi_node *vrpi_treap_next(const vrpi_node *node);
-vrpi_node *vrpi_treap_prev(const vrpi_node *node);
+vrpi_node *vrpi_treap_next(const vrpi_treap *tree, const vrpi_node *node);
+vrpi_node *vrpi_treap_prev(const vrpi_treap *tree, const vrpi_node *node);
 vrpi_node *vrpi_treap_last(const vrpi_treap *tree);
 /* 1 if order, heap property, links and count hold. */
 int vrpi_treap_valid(const vrpi_treap *tree);

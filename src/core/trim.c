@@ -16,9 +16,10 @@ static int may_release(const vrpi_extent *e) {
  * those the largest, which is cheapest by the byte. */
 static vrpi_extent *oldest_done(const vrpi_pool *core) {
     vrpi_extent *best = NULL;
-    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
+    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL;
+         n = vrpi_treap_prev(&core->idle, n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
-        if (may_release(e) && (best == NULL || e->idle_since < best->idle_since))
+        if (may_release(e) && (best == NULL || vrpi_idle_for(core, e) > vrpi_idle_for(core, best)))
             best = e;
     }
     return best;
@@ -31,7 +32,7 @@ static vrp_status release_to(vrpi_pool *core, uint64_t target) {
         if (target == 0) {
             vrpi_node *n = vrpi_treap_last(&core->idle);
             while (n != NULL && !may_release((vrpi_extent *)(void *)n))
-                n = vrpi_treap_prev(n);
+                n = vrpi_treap_prev(&core->idle, n);
             e = (vrpi_extent *)(void *)n;
         } else {
             e = oldest_done(core);
@@ -55,7 +56,7 @@ void vrpi_trim_marked(vrpi_pool *core) {
                 return;
             n = vrpi_treap_last(&core->idle); /* the lock was dropped */
         } else {
-            n = vrpi_treap_prev(n);
+            n = vrpi_treap_prev(&core->idle, n);
         }
     }
 }
@@ -64,18 +65,18 @@ void vrpi_trim_marked(vrpi_pool *core) {
 static uint64_t mark_pending(vrpi_pool *core, uint64_t target) {
     uint64_t pending = 0, left = vrpi_reserved(core);
     for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL && left > target;
-         n = vrpi_treap_prev(n)) {
+         n = vrpi_treap_prev(&core->idle, n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (!e->marked) {
             e->marked = 1;
             core->marked_count++;
         }
-        pending += e->bytes;
-        left -= e->bytes;
+        pending += VRPI_BYTES(e);
+        left -= VRPI_BYTES(e);
     }
     for (vrpi_uses *u = core->deferred; u != NULL && left > target; u = u->next) {
         const vrpi_block *b = vrpi_map_get(core, u->ptr);
-        uint64_t bytes = b->slab != NULL ? b->slab->slot_bytes : b->bytes;
+        uint64_t bytes = b->state == VRPI_SLAB ? b->slab->slot_bytes : VRPI_BYTES(b);
         u->marked = 1;
         pending += bytes;
         left -= bytes < left ? bytes : left;
@@ -89,7 +90,7 @@ void vrpi_mark_range(vrpi_pool *core, uint64_t addr, uint64_t bytes) {
     for (uint64_t at = addr; arena != NULL && at < addr + bytes;) {
         uint64_t i = vrpi_granule_of(core, arena, at);
         vrpi_extent *e = i < arena->granule_count ? arena->granules[i] : NULL;
-        if (e != NULL && e != &core->claimed && e->node.linked && !e->marked) {
+        if (e != NULL && e != &core->claimed && vrpi_is_idle(e) && !e->marked) {
             e->marked = 1;
             core->marked_count++;
         }

@@ -29,10 +29,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VRPI_UNIT UINT64_C(512)        /* grid of blocks */
-#define VRPI_CELL_SHIFT 15             /* a live block is at least one cell long, so at most */
-#define VRPI_CELL (UINT64_C(1) << 15)  /* one starts in any cell of 32 KiB */
-#define VRPI_SMALL_MAX UINT64_C(32768) /* largest request that a slab serves */
+#define VRPI_BLOCK_MAX (UINT64_C(1) << 40) /* its units are kept in 32 bits */
+#define VRPI_CELL_SHIFT 15                 /* a live block is at least one cell long, so at most */
+#define VRPI_CELL (UINT64_C(1) << 15)      /* one starts in any cell of 32 KiB */
+#define VRPI_SMALL_MAX UINT64_C(32768)     /* largest request that a slab serves */
 #define VRPI_SMALL_CLASSES 32
 #define VRPI_ADDRESS_BITS 49
 #define VRPI_MAP_SHIFT 21   /* an entry of a leaf of the address map covers 2 MiB, */
@@ -40,6 +40,8 @@
 #define VRPI_MID_SHIFT 39   /* a table of leaves 512 GiB */
 #define VRPI_CELLS_DIRECT 7 /* the largest kind of table of cells */
 #define VRPI_CELLS_TOPS UINT64_C(0x8080808080808080)
+#define VRPI_BLOCKS_SHIFT 8  /* nodes of blocks in a chunk */
+#define VRPI_EXTENTS_SHIFT 5 /* and of extents */
 #define VRPI_MAG_SLOTS 32
 #define VRPI_MAG_BYTES UINT64_C(524288) /* of slots of one class in a front */
 #define VRPI_KEPT 200                   /* blocks of near sizes in a front */
@@ -50,7 +52,7 @@
 #define VRPI_LEASE_BYTES (INT64_C(1) << 20) /* of a budget that a thread takes at once */
 #define VRPI_LATE_BYTES (INT64_C(8) << 20)  /* a thread's counters are late by at most this */
 #define VRPI_RING 16                        /* events in flight per stream */
-#define VRPI_SCOPES_MAX 65536u
+#define VRPI_SCOPES_MAX 65536u              /* a block keeps the index in 16 bits */
 #define VRPI_SCOPE_CHUNK 256u
 #define VRPI_FRONTS_MAX 16u
 #define VRPI_LIVES 256u /* size buckets, eight a doubling, whose lifetimes are learned */
@@ -110,19 +112,25 @@ typedef struct vrpi_shard {
 enum { VRPI_EXTENT_BACKED = 0, VRPI_EXTENT_TRANSIT = 1 };
 
 struct vrpi_extent {
-    vrpi_node node; /* in pool->idle while backed and live == 0 */
-    uint64_t addr, bytes;
+    union {
+        vrpi_node node; /* in pool->idle while backed and live == 0 */
+        struct {
+            uint64_t addr;
+            uint32_t links[3];
+            uint32_t units;
+        };
+    };
     vrp_handle handle; /* vmm */
     vrpi_arena *arena;
     vrpi_stream *stream; /* may still use it up to `stamp`; NULL: nobody */
     uint64_t stamp;
-    uint64_t idle_since;       /* pool->ticks when it became idle */
-    uint32_t live;             /* blocks in use that touch it */
-    uint8_t state;             /* VRPI_EXTENT_* */
-    uint8_t marked;            /* to be trimmed as soon as its work is done */
-    uint8_t fresh;             /* created for a request that may still fail */
-    uint32_t ghosts;           /* older mappings of its handle that still stand */
-    vrpi_extent *next, **link; /* pool->extents */
+    uint32_t number;
+    uint32_t idle_since; /* pool->ticks when it became idle, of which the low half */
+    uint32_t live;       /* blocks in use that touch it */
+    uint16_t ghosts;     /* older mappings of its handle that still stand */
+    uint8_t state;       /* VRPI_EXTENT_* */
+    uint8_t marked : 1;  /* to be trimmed as soon as its work is done */
+    uint8_t fresh : 1;   /* created for a request that may still fail */
 };
 
 /* A mapping whose memory went elsewhere while work on it was unfinished. Its
@@ -142,13 +150,14 @@ struct vrpi_arena {
     vrpi_stream *stream;      /* whose free memory this is; NULL: spare */
     uint64_t base, bytes;     /* reserved addresses */
     uint64_t end;             /* blocks tile [base, end); beyond: untouched */
-    vrpi_block *first, *last;
-    vrpi_extent **granules; /* by (address - base) / granularity, up to granule_count */
-    vrpi_block **starts;    /* the block that holds the granule's first byte */
+    uint32_t first, last;     /* blocks, by number */
+    vrpi_extent **granules;   /* by (address - base) / granularity, up to granule_count */
+    vrpi_block **starts;      /* the block that holds the granule's first byte */
     uint64_t granule_count;
     uint64_t used_blocks; /* blocks that are not free (ghosts included) */
     uint64_t backed_bytes;
-    uint32_t number;
+    uint32_t number; /* in order of creation */
+    uint32_t index;  /* in pool->arena_at */
     uint8_t klass;
     uint8_t closing; /* its addresses are being given up */
 };
@@ -169,26 +178,37 @@ enum {
     VRPI_GHOST = 5,
     VRPI_GROWABLE = 6,
     VRPI_PLACING = 8, /* being backed: in use, not handed out yet */
-    VRPI_SHARED = 7,  /* a live slot that vrp_record_stream has announced */
+    VRPI_SHARED = 7,  /* live, and vrp_record_stream has announced other streams */
 };
 
 typedef struct vrpi_uses vrpi_uses;
 
 #define VRPI_TAG_SLAB 255 /* a block that is a slab, or is to be one: it fills its cells */
 
+/* Prev and next are numbers, as the links of the node are. */
 struct vrpi_block {
-    vrpi_node node; /* in space->free while FREE */
-    uint64_t addr, bytes;
-    vrpi_block *prev, *next; /* by address in the arena */
-    vrpi_arena *arena;
-    uint64_t requested;
-    uint64_t born;   /* pool->ticks when it was placed */
-    vrpi_slab *slab; /* state SLAB */
-    vrpi_uses *uses; /* other streams announced for it */
-    uint32_t scope;
-    _Atomic uint8_t state;
+    union {
+        vrpi_node node; /* while FREE; in space->free if the arena has a space */
+        struct {
+            uint64_t addr;
+            union {
+                uint64_t requested;
+                vrpi_slab *slab; /* state SLAB */
+                vrpi_uses *uses; /* state SHARED: other streams announced for it */
+            };
+            uint32_t born; /* pool->ticks when it was placed, of which the low half */
+            uint32_t units;
+        };
+    };
+    uint32_t prev, next; /* by address in the arena */
+    uint32_t arena;      /* pool->arena_at; 0: no block */
+    uint16_t scope;
     uint8_t tag;
+    _Atomic uint8_t state;
 };
+
+_Static_assert(sizeof(vrpi_block) == 40, "every live block has one");
+_Static_assert(sizeof(vrpi_extent) == 72, "every 2 MiB can have one");
 
 typedef struct vrpi_slot {
     uint32_t scope;
@@ -220,7 +240,8 @@ struct vrpi_uses {
     vrpi_uses *next; /* pool->deferred, once freed */
     vrp_devptr ptr;
     uint32_t count, capacity;
-    uint32_t marked; /* its extents are to be trimmed when it is free */
+    uint32_t marked;    /* its extents are to be trimmed when it is free */
+    uint64_t requested; /* of the block, while it is live */
     struct vrpi_use {
         vrpi_stream *stream;
         uint64_t stamp;
@@ -386,8 +407,9 @@ struct vrpi_pool {
     vrpi_mutex threads_lock;  /* the list alone: changed under both locks, read under either */
     vrpi_thread *threads;
     vrpi_arena *arenas;
+    vrpi_arena **arena_at; /* read by hits; replaced with all gates closed */
+    uint32_t arena_capacity;
     uint32_t arena_numbers;
-    vrpi_extent *extents;
     uint64_t extent_count;
     vrpi_extent claimed; /* stands in granules that are about to be backed */
     vrpi_treap idle;     /* extents with no block in use */
@@ -421,10 +443,9 @@ struct vrpi_pool {
     struct vrpi_orphan *orphans; /* memory that the driver would not take back */
     uint32_t orphan_count, orphan_capacity;
     struct vrpi_chunk *chunks; /* host memory of the nodes below */
-    vrpi_block *free_blocks;
-    vrpi_extent *free_extents;
+    vrpi_nodes block_nodes, extent_nodes;
     vrpi_ghost *free_ghosts;
-    uint32_t free_block_count, free_extent_count, free_ghost_count;
+    uint32_t free_ghost_count;
 };
 
 /* A request on its way through the slow path. */

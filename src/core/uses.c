@@ -16,11 +16,15 @@ void vrpi_uses_free(vrpi_pool *core, vrpi_uses *uses) {
     vrpi_host_free(core, uses, bytes_of(uses->capacity));
 }
 
-/* Where the uses of a block or slot hang; NULL: no host memory. */
+/* Where the uses of a block or slot hang; NULL: no host memory. A block that had
+ * none keeps there what was requested, which the caller has to save. */
 static vrpi_uses **place_of(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr) {
-    vrpi_slab *slab = block->slab;
-    if (slab == NULL)
+    vrpi_slab *slab = vrpi_slab_of(block);
+    if (slab == NULL) {
+        if (block->state != VRPI_SHARED)
+            block->uses = NULL;
         return &block->uses;
+    }
     if (slab->uses == NULL) {
         slab->uses = vrpi_host_alloc(core, slab->slot_count * sizeof *slab->uses);
         if (slab->uses == NULL)
@@ -54,12 +58,13 @@ static int add(vrpi_pool *core, vrpi_uses **place, vrp_devptr ptr, vrpi_stream *
     return 1;
 }
 
-static void set_deferred(vrpi_block *block, vrp_devptr ptr) {
-    if (block->slab != NULL)
-        atomic_store_explicit(&block->slab->slot[vrpi_slot_index(block->slab, ptr)].state,
-                              VRPI_DEFERRED, memory_order_relaxed);
+static void set_state(vrpi_block *block, vrp_devptr ptr, uint8_t state) {
+    vrpi_slab *slab = vrpi_slab_of(block);
+    if (slab != NULL)
+        atomic_store_explicit(&slab->slot[vrpi_slot_index(slab, ptr)].state, state,
+                              memory_order_relaxed);
     else
-        block->state = VRPI_DEFERRED;
+        vrpi_set_state(block, state);
 }
 
 /* Puts a freed block on the list of those that wait for others. 0: there is
@@ -67,11 +72,12 @@ static void set_deferred(vrpi_block *block, vrp_devptr ptr) {
 int vrpi_defer(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *by) {
     vrpi_uses **place = place_of(core, block, ptr);
     vrpi_uses *uses;
-    if (place == NULL || (by != NULL && by != block->arena->stream && !add(core, place, ptr, by))) {
+    if (place == NULL ||
+        (by != NULL && by != vrpi_arena_of(core, block)->stream && !add(core, place, ptr, by))) {
         /* No host memory to remember whom to wait for: wait now. If that fails
          * too, the block stays out of use. */
         vrp_status status;
-        set_deferred(block, ptr);
+        set_state(block, ptr, VRPI_DEFERRED);
         vrpi_mutex_unlock(&core->lock);
         status = core->ops->synchronize(core->ctx);
         vrpi_mutex_lock(&core->lock);
@@ -87,7 +93,7 @@ int vrpi_defer(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *
     *place = NULL;
     for (uint32_t i = 0; i < uses->count; i++)
         uses->use[i].stamp = vrpi_stamp(uses->use[i].stream);
-    set_deferred(block, ptr);
+    set_state(block, ptr, VRPI_DEFERRED);
     uses->next = core->deferred;
     core->deferred = uses;
     return 1;
@@ -106,6 +112,7 @@ int vrpi_deferred_poll(vrpi_pool *core) {
     while (*link != NULL) {
         vrpi_uses *uses = *link;
         vrpi_block *block;
+        vrpi_slab *slab;
         uint64_t addr, bytes;
         if (!all_done(uses)) {
             link = &uses->next;
@@ -113,12 +120,13 @@ int vrpi_deferred_poll(vrpi_pool *core) {
         }
         *link = uses->next;
         block = vrpi_map_get(core, uses->ptr);
-        bytes = block->bytes;
+        bytes = VRPI_BYTES(block);
         addr = block->addr;
-        if (block->slab != NULL)
-            vrpi_slab_put(core, block->slab, vrpi_slot_index(block->slab, uses->ptr));
+        slab = vrpi_slab_of(block);
+        if (slab != NULL)
+            vrpi_slab_put(core, slab, vrpi_slot_index(slab, uses->ptr));
         else
-            vrpi_block_free(core, block, vrpi_stamp(block->arena->stream));
+            vrpi_block_free(core, block, vrpi_stamp(vrpi_arena_of(core, block)->stream));
         if (uses->marked)
             vrpi_mark_range(core, addr, bytes);
         vrpi_uses_free(core, uses);
@@ -132,16 +140,23 @@ static vrp_status announce(vrpi_pool *core, vrpi_thread *t, vrp_devptr ptr, vrp_
     vrpi_block *block;
     vrpi_stream *stream;
     vrpi_uses **place;
+    uint64_t requested;
+    int plain; /* a block that no other stream uses yet */
     VRPI_TRY(vrpi_free_check(core, ptr, &block));
     VRPI_TRY(vrpi_stream_get(core, t, handle, key, &stream));
-    if (stream == block->arena->stream)
+    if (stream == vrpi_arena_of(core, block)->stream)
         return VRP_OK;
+    plain = block->state == VRPI_LIVE;
+    requested = vrpi_requested(block);
     place = place_of(core, block, ptr);
-    if (place == NULL || !add(core, place, ptr, stream))
+    if (place == NULL || !add(core, place, ptr, stream)) {
+        if (plain)
+            block->requested = requested;
         return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory to remember the stream");
-    if (block->slab != NULL)
-        atomic_store_explicit(&block->slab->slot[vrpi_slot_index(block->slab, ptr)].state,
-                              VRPI_SHARED, memory_order_relaxed);
+    }
+    if (plain)
+        block->uses->requested = requested;
+    set_state(block, ptr, VRPI_SHARED);
     return VRP_OK;
 }
 

@@ -36,10 +36,7 @@ void vrpi_host_end(vrpi_pool *core);                      /* frees every chunk *
 
 /* ---- blocks by number ---- */
 static inline vrpi_block *vrpi_block_of(const vrpi_pool *core, uint32_t number) {
-    enum { SHIFT = VRPI_BLOCKS_SHIFT, MASK = (1 << VRPI_BLOCKS_SHIFT) - 1 };
-    if (number == 0)
-        return NULL;
-    return (vrpi_block *)(void *)core->block_nodes.chunk[number >> SHIFT] + (number & MASK);
+    return number == 0 ? NULL : (vrpi_block *)vrpi_node_at(&core->block_nodes, number);
 }
 static inline vrpi_block *vrpi_next(const vrpi_pool *core, const vrpi_block *block) {
     return vrpi_block_of(core, block->next);
@@ -94,34 +91,36 @@ void vrpi_map_take(vrpi_pool *core, vrpi_block *block);
 
 static inline int vrpi_covers(const vrpi_block *block) { return block->tag == VRPI_TAG_SLAB; }
 
-/* A table of cells: words of keys, a byte each, then as many entries. The largest
- * kind has no keys, but an entry for each cell, and their count behind. */
+/* A table of cells: entries, and before them words of keys, a byte each, the first
+ * word next to the entries. The largest kind has no keys, but an entry for each
+ * cell, and their count behind. */
 static inline uint32_t vrpi_cells_words(uint32_t kind) {
     return kind == VRPI_CELLS_DIRECT ? 0 : kind <= 3 ? 1 : kind - 2;
 }
 static inline _Atomic uint64_t *vrpi_cells_key(const char *table, uint32_t word) {
-    return (_Atomic uint64_t *)(uintptr_t)table + word;
+    return (_Atomic uint64_t *)(uintptr_t)table - 1 - word;
 }
-static inline _Atomic(vrpi_block *) *vrpi_cells_entry(const char *table, uint32_t words,
-                                                      uint32_t i) {
-    return (_Atomic(vrpi_block *) *)(uintptr_t)(table + words * sizeof(uint64_t)) + i;
+static inline _Atomic(vrpi_block *) *vrpi_cells_entry(const char *table, uint32_t i) {
+    return (_Atomic(vrpi_block *) *)(uintptr_t)table + i;
 }
 static inline uint64_t *vrpi_cells_count(const char *table) {
     enum { CELLS = 1 << (VRPI_MAP_SHIFT - VRPI_CELL_SHIFT) };
     return (uint64_t *)(uintptr_t)(table + CELLS * sizeof(vrpi_block *));
 }
-/* Where the cell's entry is; UINT32_MAX: there is none. */
-static inline uint32_t vrpi_cells_find(const char *table, uint32_t words, uint64_t cell) {
+/* The entry of the cell; NULL: there is none. */
+static inline _Atomic(vrpi_block *) *vrpi_cells_find(const char *table, uint32_t kind,
+                                                     uint64_t cell) {
     const uint64_t ones = VRPI_CELLS_TOPS >> 7;
-    for (uint32_t w = 0; w < words; w++) {
+    for (uint32_t w = 0;;) {
         /* a byte that is equal becomes 0; of the zero bytes the lowest is found for sure */
         uint64_t x =
             atomic_load_explicit(vrpi_cells_key(table, w), memory_order_acquire) ^ cell * ones;
         uint64_t equal = (x - ones) & ~x & VRPI_CELLS_TOPS;
         if (equal != 0)
-            return w * 8 + (uint32_t)__builtin_ctzll(equal) / 8;
+            return vrpi_cells_entry(table, w * 8 + (uint32_t)__builtin_ctzll(equal) / 8);
+        if (kind <= 3 || ++w == kind - 2)
+            return NULL;
     }
-    return UINT32_MAX;
 }
 
 /* What may start at an address, or be the slab that covers it: whoever asks
@@ -130,30 +129,21 @@ static inline vrpi_block *vrpi_map_get(const vrpi_pool *core, uint64_t addr) {
     const _Atomic(char *) *at;
     char *next;
     uint64_t cell = addr >> VRPI_CELL_SHIFT & ((1 << (VRPI_MAP_SHIFT - VRPI_CELL_SHIFT)) - 1);
-    uint32_t kind, i;
-    if (addr >> VRPI_ADDRESS_BITS != 0)
+    uint64_t gib = (addr >> VRPI_LEAF_SHIFT) - core->first_leaf;
+    _Atomic(vrpi_block *) *entry;
+    uint32_t kind;
+    if (gib >= core->leaf_count)
         return NULL;
     /* acquire pairs with the release in map.c: what is seen is filled in */
-    next = atomic_load_explicit(&core->map[addr >> VRPI_MID_SHIFT], memory_order_acquire);
-    if (next == NULL)
-        return NULL;
-    at = (const _Atomic(char *) *)(void *)next + (addr >> VRPI_LEAF_SHIFT & 511);
-    next = atomic_load_explicit(at, memory_order_acquire);
-    if (next == NULL)
-        return NULL;
-    at = (const _Atomic(char *) *)(void *)next + (addr >> VRPI_MAP_SHIFT & 511);
+    at = (const _Atomic(char *) *)(void *)core->leaves[gib] + (addr >> VRPI_MAP_SHIFT & 511);
     next = atomic_load_explicit(at, memory_order_acquire);
     kind = (uint32_t)((uintptr_t)next & 7);
     if (kind == 0)
         return (vrpi_block *)(void *)next;
     next -= kind;
-    if (kind == VRPI_CELLS_DIRECT)
-        return atomic_load_explicit(vrpi_cells_entry(next, 0, (uint32_t)cell),
-                                    memory_order_acquire);
-    i = vrpi_cells_find(next, vrpi_cells_words(kind), cell);
-    return i == UINT32_MAX ? NULL
-                           : atomic_load_explicit(vrpi_cells_entry(next, vrpi_cells_words(kind), i),
-                                                  memory_order_acquire);
+    entry = kind == VRPI_CELLS_DIRECT ? vrpi_cells_entry(next, (uint32_t)cell)
+                                      : vrpi_cells_find(next, kind, cell);
+    return entry == NULL ? NULL : atomic_load_explicit(entry, memory_order_acquire);
 }
 
 /* ---- sizeclass.h has the classes of small requests ---- */

@@ -338,6 +338,8 @@ static vrp_status resize(vrp_growable *b, uint64_t bytes) {
     vrp_status status;
     if (t == NULL)
         return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
+    if (bytes > VRPI_BLOCK_MAX)
+        return vrpi_fail(VRP_OUT_OF_DEVICE_MEMORY, "no block is larger than 1 TiB");
     vrpi_mutex_lock(&core->lock);
     if (b->busy || b->ended) {
         status = vrpi_fail(VRP_INVALID_ARGUMENT, "the buffer %s",

@@ -50,21 +50,22 @@ char *vrpi_chunk_new(vrpi_pool *core, size_t *out_bytes) {
 }
 
 static void nodes_put(vrpi_nodes *nodes, uint32_t number) {
-    ((vrpi_node *)vrpi_node_at(nodes, number))->left = nodes->unused;
+    ((vrpi_node *)vrpi_node_at(nodes, number))->child[0] = nodes->unused;
     nodes->unused = number;
     nodes->unused_count++;
 }
 
 static uint32_t nodes_take(vrpi_nodes *nodes) {
     uint32_t number = nodes->unused;
-    nodes->unused = ((const vrpi_node *)vrpi_node_at(nodes, number))->left;
+    nodes->unused = ((const vrpi_node *)vrpi_node_at(nodes, number))->child[0];
     nodes->unused_count--;
     return number;
 }
 
-/* The numbers of a new chunk; 0 is no number. */
-static int nodes_add(vrpi_pool *core, vrpi_nodes *nodes, uint32_t stride, uint32_t shift) {
-    uint32_t per_chunk = 1u << shift, first = nodes->chunk_count << shift;
+/* As many nodes more as a chunk of so many bytes has. */
+static int nodes_add(vrpi_pool *core, vrpi_nodes *nodes, size_t node_bytes, size_t chunk_bytes) {
+    uint32_t first = nodes->chunk_count << VRPI_CHUNK_SHIFT;
+    char *chunk;
     if (nodes->chunk_count == nodes->chunk_capacity) {
         uint32_t capacity = nodes->chunk_capacity == 0 ? 8 : nodes->chunk_capacity * 2;
         char **grown = vrpi_host_alloc(core, capacity * sizeof *grown);
@@ -76,20 +77,20 @@ static int nodes_add(vrpi_pool *core, vrpi_nodes *nodes, uint32_t stride, uint32
         nodes->chunk = grown;
         nodes->chunk_capacity = capacity;
     }
-    nodes->stride = stride;
-    nodes->shift = shift;
-    nodes->chunk[nodes->chunk_count] = vrpi_host_alloc(core, (size_t)stride * per_chunk);
-    if (nodes->chunk[nodes->chunk_count] == NULL)
+    nodes->chunk_bytes = chunk_bytes;
+    chunk = vrpi_host_alloc(core, chunk_bytes);
+    if (chunk == NULL)
         return 0;
-    nodes->chunk_count++;
-    for (uint32_t i = per_chunk; i-- > (first == 0);)
-        nodes_put(nodes, first + i);
+    nodes->chunk[nodes->chunk_count++] = chunk;
+    /* the lowest is used first; number 0 is none */
+    for (size_t i = chunk_bytes / node_bytes; i-- > (first == 0);)
+        nodes_put(nodes, first + (uint32_t)(i * node_bytes / 8));
     return 1;
 }
 
 static void nodes_end(vrpi_pool *core, vrpi_nodes *nodes) {
     for (uint32_t i = 0; i < nodes->chunk_count; i++)
-        vrpi_host_free(core, nodes->chunk[i], (size_t)nodes->stride << nodes->shift);
+        vrpi_host_free(core, nodes->chunk[i], nodes->chunk_bytes);
     vrpi_host_free(core, nodes->chunk, nodes->chunk_capacity * sizeof *nodes->chunk);
     memset(nodes, 0, sizeof *nodes);
 }
@@ -100,10 +101,10 @@ static vrp_status no_memory(const char *what) {
 
 vrp_status vrpi_nodes_reserve(vrpi_pool *core, uint32_t blocks, uint32_t extents, uint32_t ghosts) {
     while (core->block_nodes.unused_count < blocks)
-        if (!nodes_add(core, &core->block_nodes, sizeof(vrpi_block), VRPI_BLOCKS_SHIFT))
+        if (!nodes_add(core, &core->block_nodes, sizeof(vrpi_block), VRPI_CHUNK_BYTES))
             return no_memory("blocks");
     while (core->extent_nodes.unused_count < extents)
-        if (!nodes_add(core, &core->extent_nodes, sizeof(vrpi_extent), VRPI_EXTENTS_SHIFT))
+        if (!nodes_add(core, &core->extent_nodes, sizeof(vrpi_extent), VRPI_CHUNK_BYTES / 4))
             return no_memory("extents");
     while (core->free_ghost_count < ghosts) {
         size_t bytes;

@@ -2,7 +2,8 @@
 /* From an address to the block that starts in its 32 KiB cell (or the slab that
  * covers it).
  *
- * A leaf per GiB has one entry per granule of 2 MiB: the block, where there is
+ * A leaf per GiB, in a table of those from the lowest to the highest in use, has
+ * one entry per granule of 2 MiB: the block, where there is
  * one alone, or a table of the granule's cells. Tables come in seven sizes. The
  * six smaller ones name the cell of each entry in a byte, eight of which are
  * compared at once; the largest has an entry for each cell. So a granule with a
@@ -19,10 +20,10 @@
 
 enum {
     LEAF_GRANULES = 1 << (VRPI_LEAF_SHIFT - VRPI_MAP_SHIFT),
-    MID_LEAVES = 1 << (VRPI_MID_SHIFT - VRPI_LEAF_SHIFT),
     CELLS = 1 << (VRPI_MAP_SHIFT - VRPI_CELL_SHIFT),
     KINDS = VRPI_CELLS_DIRECT,
     RESERVE = 2,    /* most tables that one block can need: its cells lie in two granules */
+    ONE_WORD = 3,   /* tables up to this kind have one word of keys */
     KEPT_EMPTY = 2, /* tables up to this kind stay where they are when empty */
 };
 
@@ -31,7 +32,6 @@ enum {
 
 typedef _Atomic(char *) link;
 
-static const size_t mid_bytes = MID_LEAVES * sizeof(link);
 static const size_t leaf_bytes = LEAF_GRANULES * sizeof(link);
 /* by kind */
 static const uint32_t capacity_of[KINDS + 1] = {0, 2, 4, 8, 16, 24, 32, CELLS};
@@ -52,44 +52,67 @@ static void publish(link *at, char *value) {
 
 /* ---- leaves ------------------------------------------------------------------------ */
 
-static link *child_of(vrpi_pool *core, link *at, size_t bytes) {
-    char *child = load(at);
-    if (child == NULL && (child = vrpi_host_alloc(core, bytes)) != NULL)
-        publish(at, child);
-    return (link *)(void *)child;
-}
+/* Stands where there is none, so that readers need not ask. Never written. */
+static link no_leaf[LEAF_GRANULES];
 
-static link *leaf_at(const vrpi_pool *core, uint64_t addr) {
-    const link *mid = (const link *)(void *)load(&core->map[addr >> VRPI_MID_SHIFT]);
-    return (link *)(void *)load(&mid[addr >> VRPI_LEAF_SHIFT & (MID_LEAVES - 1)]);
+static char *missing(void) { return (char *)(uintptr_t)no_leaf; }
+
+/* The table of leaves covers GiB [from, to) then, with room to grow upwards. */
+static int window_grow(vrpi_pool *core, uint64_t from, uint64_t to) {
+    uint64_t first = core->first_leaf, count = core->leaf_count;
+    char **old = core->leaves, **grown;
+    if (count > 0) {
+        from = from < first ? from : first;
+        to = to > first + count ? to : first + count;
+    }
+    if (count > 0 && from == first && to == first + count)
+        return 1;
+    to += (to - from) / 8;
+    grown = vrpi_host_alloc(core, (to - from) * sizeof *grown);
+    if (grown == NULL)
+        return 0;
+    for (uint64_t i = 0; i < to - from; i++)
+        grown[i] = missing();
+    for (uint64_t i = 0; i < count; i++)
+        grown[first - from + i] = old[i];
+    vrpi_close_all(core); /* the three belong together */
+    core->leaves = grown;
+    core->first_leaf = from;
+    core->leaf_count = to - from;
+    vrpi_open_all(core);
+    vrpi_host_free(core, old, count * sizeof *old);
+    return 1;
 }
 
 vrp_status vrpi_map_prepare(vrpi_pool *core, uint64_t addr, uint64_t bytes) {
+    uint64_t first = addr >> VRPI_LEAF_SHIFT, last = (addr + bytes - 1) >> VRPI_LEAF_SHIFT;
+    int done;
     if ((addr + bytes - 1) >> VRPI_ADDRESS_BITS != 0)
         return vrpi_fail(VRP_NOT_SUPPORTED, "the driver gave an address above 2^%d",
                          VRPI_ADDRESS_BITS);
-    for (uint64_t i = addr >> VRPI_LEAF_SHIFT; i <= (addr + bytes - 1) >> VRPI_LEAF_SHIFT; i++) {
-        uint64_t root = i >> (VRPI_MID_SHIFT - VRPI_LEAF_SHIFT);
-        link *mid = child_of(core, &core->map[root], mid_bytes);
-        if (mid == NULL || child_of(core, &mid[i & (MID_LEAVES - 1)], leaf_bytes) == NULL)
-            return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for the address map");
+    done = window_grow(core, first, last + 1);
+    for (uint64_t i = first; done && i <= last; i++) {
+        char **at = &core->leaves[i - core->first_leaf];
+        char *leaf = *at == missing() ? vrpi_host_alloc(core, leaf_bytes) : *at;
+        done = leaf != NULL;
+        if (done)
+            *at = leaf;
     }
-    return VRP_OK;
+    return done ? VRP_OK : vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for the address map");
 }
 
 void vrpi_map_end(vrpi_pool *core) {
-    for (size_t i = 0; i < sizeof core->map / sizeof core->map[0]; i++) {
-        link *mid = (link *)(void *)load(&core->map[i]);
-        for (size_t k = 0; mid != NULL && k < MID_LEAVES; k++)
-            vrpi_host_free(core, load(&mid[k]), leaf_bytes);
-        vrpi_host_free(core, mid, mid_bytes);
-        publish(&core->map[i], NULL);
-    }
+    for (uint64_t i = 0; i < core->leaf_count; i++)
+        if (core->leaves[i] != missing())
+            vrpi_host_free(core, core->leaves[i], leaf_bytes);
+    vrpi_host_free(core, core->leaves, core->leaf_count * sizeof *core->leaves);
+    core->leaves = NULL;
+    core->leaf_count = 0;
 }
 
 /* ---- memory of tables ---------------------------------------------------------------- */
 
-/* The first word of a free table is the next one. */
+/* The first entry of a free table is the next one. */
 static void table_free(vrpi_pool *core, char *table, uint32_t kind) {
     *(char **)(void *)table = core->cells_free[kind];
     core->cells_free[kind] = table;
@@ -109,10 +132,9 @@ static char *table_pop(vrpi_pool *core, uint32_t kind) {
 static void rest_cut(vrpi_pool *core) {
     for (uint32_t kind = KINDS; kind > 0; kind--)
         while (core->cells_left >= bytes_of(kind)) {
-            char *table = core->cells_at;
+            table_free(core, core->cells_at + vrpi_cells_words(kind) * sizeof(uint64_t), kind);
             core->cells_at += bytes_of(kind);
             core->cells_left -= bytes_of(kind);
-            table_free(core, table, kind);
         }
 }
 
@@ -142,7 +164,7 @@ static char *table_new(vrpi_pool *core, uint32_t kind) {
             core->cells_at = table_pop(core, KINDS);
             core->cells_left = bytes_of(KINDS);
         }
-        table = core->cells_at;
+        table = core->cells_at + words * sizeof(uint64_t);
         core->cells_at += bytes;
         core->cells_left -= bytes;
     }
@@ -154,7 +176,7 @@ static char *table_new(vrpi_pool *core, uint32_t kind) {
         atomic_store_explicit(vrpi_cells_key(table, w), keys, memory_order_relaxed);
     }
     for (uint32_t i = 0; i < capacity_of[kind]; i++)
-        atomic_store_explicit(vrpi_cells_entry(table, words, i), NULL, memory_order_relaxed);
+        atomic_store_explicit(vrpi_cells_entry(table, i), NULL, memory_order_relaxed);
     if (kind == KINDS)
         *vrpi_cells_count(table) = 0;
     return table;
@@ -184,51 +206,57 @@ static uint32_t used_in(const char *table, uint32_t kind) {
     uint32_t used = 0;
     if (kind == KINDS)
         return (uint32_t)*vrpi_cells_count(table);
-    for (uint32_t w = 0; w < vrpi_cells_words(kind); w++)
-        used += 8 - (uint32_t)__builtin_popcountll(keys_at(table, w) & VRPI_CELLS_TOPS);
+    for (uint32_t i = 0; i < capacity_of[kind]; i++)
+        used += (keys_at(table, i / 8) >> (i % 8 * 8) & 0xff) < CELLS;
     return used;
 }
 
+static int is_empty(const char *table, uint32_t kind) {
+    uint64_t keys = VRPI_CELLS_TOPS;
+    if (kind == KINDS)
+        return *vrpi_cells_count(table) == 0;
+    for (uint32_t w = 0; w < vrpi_cells_words(kind); w++)
+        keys &= keys_at(table, w);
+    return keys == VRPI_CELLS_TOPS; /* no key is that of a cell */
+}
+
+/* Byte i of the keys, whatever it was. */
 static void key_set(char *table, uint32_t i, uint64_t key) {
     uint32_t shift = i % 8 * 8;
     uint64_t keys = (keys_at(table, i / 8) & ~(UINT64_C(0xff) << shift)) | key << shift;
     atomic_store_explicit(vrpi_cells_key(table, i / 8), keys, memory_order_release);
 }
 
-/* The first unused entry; there is one. */
-static uint32_t unused_in(const char *table) {
-    uint64_t unused;
-    uint32_t w = 0;
-    /* UNUSED alone has its highest and its lowest bit set */
-    while ((unused = keys_at(table, w) & keys_at(table, w) << 7 & VRPI_CELLS_TOPS) == 0)
-        w++;
-    return w * 8 + (uint32_t)__builtin_ctzll(unused) / 8;
-}
-
-static void table_put(char *table, uint32_t kind, uint32_t cell, vrpi_block *block) {
-    uint32_t words = vrpi_cells_words(kind), i = cell;
-    if (kind == KINDS)
+/* 0: there is no room. */
+static int table_put(char *table, uint32_t kind, uint32_t cell, vrpi_block *block) {
+    uint64_t unused = 0;
+    uint32_t i = cell, w = 0;
+    if (kind == KINDS) {
         ++*vrpi_cells_count(table);
-    else
-        i = unused_in(table);
-    atomic_store_explicit(vrpi_cells_entry(table, words, i), block, memory_order_release);
+    } else {
+        /* UNUSED alone has its highest and its lowest bit set */
+        for (; w < vrpi_cells_words(kind); w++)
+            if ((unused = keys_at(table, w) & keys_at(table, w) << 7 & VRPI_CELLS_TOPS) != 0)
+                break;
+        if (unused == 0)
+            return 0;
+        i = w * 8 + (uint32_t)__builtin_ctzll(unused) / 8;
+    }
+    atomic_store_explicit(vrpi_cells_entry(table, i), block, memory_order_release);
     if (kind != KINDS)
         key_set(table, i, cell);
+    return 1;
 }
 
 static void table_take(char *table, uint32_t kind, uint32_t cell) {
-    uint32_t words = vrpi_cells_words(kind), i = cell;
-    if (kind == KINDS) {
-        if (atomic_load_explicit(vrpi_cells_entry(table, words, i), memory_order_relaxed) == NULL)
-            return;
+    _Atomic(vrpi_block *) *entry = vrpi_cells_entry(table, cell);
+    if (kind != KINDS && (entry = vrpi_cells_find(table, kind, cell)) == NULL)
+        return;
+    if (kind == KINDS)
         --*vrpi_cells_count(table);
-    } else {
-        i = vrpi_cells_find(table, words, cell);
-        if (i == UINT32_MAX)
-            return;
-        key_set(table, i, UNUSED);
-    }
-    atomic_store_explicit(vrpi_cells_entry(table, words, i), NULL, memory_order_release);
+    else
+        key_set(table, (uint32_t)(entry - vrpi_cells_entry(table, 0)), UNUSED);
+    atomic_store_explicit(entry, NULL, memory_order_release);
 }
 
 static uint32_t cell_of(uint64_t addr) { return (uint32_t)(addr >> VRPI_CELL_SHIFT) & (CELLS - 1); }
@@ -258,76 +286,131 @@ static char *table_grow(vrpi_pool *core, char *old, uint64_t granule, uint32_t m
     table = table_new(core, kind);
     if (old_kind == 0) {
         for (uint32_t cell = first; cell <= last; cell++)
-            table_put(table, kind, cell, alone);
+            (void)table_put(table, kind, cell, alone);
         return table + kind;
     }
     old -= old_kind;
     for (uint32_t i = 0; i < capacity_of[old_kind]; i++) {
         uint64_t cell = keys_at(old, i / 8) >> (i % 8 * 8) & 0xff;
         if (cell < CELLS)
-            table_put(table, kind, (uint32_t)cell,
-                      atomic_load_explicit(vrpi_cells_entry(old, vrpi_cells_words(old_kind), i),
-                                           memory_order_relaxed));
+            (void)table_put(table, kind, (uint32_t)cell,
+                            atomic_load_explicit(vrpi_cells_entry(old, i), memory_order_relaxed));
     }
     return table + kind;
 }
 
 static void entry_put(vrpi_pool *core, link *at, uint64_t granule, uint32_t first, uint32_t last,
                       vrpi_block *block) {
-    char *entry = load(at);
+    char *entry = load(at), *grown;
     uint32_t kind = kind_of(entry), more = last - first + 1;
     if (entry == NULL) {
         publish(at, (char *)block);
         return;
     }
-    if (kind == 0 || used_in(entry - kind, kind) + more > capacity_of[kind]) {
-        char *grown = table_grow(core, entry, granule, more);
+    if (kind != 0 && more == 1 && table_put(entry - kind, kind, first, block))
+        return;
+    if (kind != 0 && more > 1 && used_in(entry - kind, kind) + more <= capacity_of[kind]) {
         for (uint32_t cell = first; cell <= last; cell++)
-            table_put(grown - kind_of(grown), kind_of(grown), cell, block);
-        publish(at, grown);
-        if (kind != 0)
-            table_retire(core, entry);
+            (void)table_put(entry - kind, kind, cell, block);
         return;
     }
+    grown = table_grow(core, entry, granule, more);
     for (uint32_t cell = first; cell <= last; cell++)
-        table_put(entry - kind, kind, cell, block);
+        (void)table_put(grown - kind_of(grown), kind_of(grown), cell, block);
+    publish(at, grown);
+    if (kind != 0)
+        table_retire(core, entry);
 }
 
 static void entry_take(vrpi_pool *core, link *at, uint32_t first, uint32_t last,
                        const vrpi_block *block) {
     char *entry = load(at);
     uint32_t kind = kind_of(entry);
-    if (entry == (const char *)block)
-        publish(at, NULL);
-    if (kind == 0)
+    if (kind == 0) {
+        if (entry == (const char *)block)
+            publish(at, NULL);
         return;
+    }
     for (uint32_t cell = first; cell <= last; cell++)
         table_take(entry - kind, kind, cell);
-    if (kind > KEPT_EMPTY && used_in(entry - kind, kind) == 0) {
+    if (kind > KEPT_EMPTY && is_empty(entry - kind, kind)) {
         publish(at, NULL);
         table_retire(core, entry);
     }
 }
 
-static void change(vrpi_pool *core, vrpi_block *block, int put) {
-    uint64_t first = block->addr >> VRPI_CELL_SHIFT;
-    uint64_t end =
-        vrpi_covers(block) ? (block->addr + VRPI_BYTES(block)) >> VRPI_CELL_SHIFT : first + 1;
-    while (first < end) {
-        uint64_t granule = first / CELLS, stop = (granule + 1) * CELLS;
-        link *at = &leaf_at(core, first << VRPI_CELL_SHIFT)[granule & (LEAF_GRANULES - 1)];
-        uint32_t low = (uint32_t)(first % CELLS), high;
-        if (stop > end)
-            stop = end;
-        high = low + (uint32_t)(stop - first) - 1;
+static link *entry_at(const vrpi_pool *core, uint64_t addr) {
+    link *leaf = (link *)(void *)core->leaves[(addr >> VRPI_LEAF_SHIFT) - core->first_leaf];
+    return &leaf[addr >> VRPI_MAP_SHIFT & (LEAF_GRANULES - 1)];
+}
+
+/* A slab: all its cells, in one granule or two. */
+static void cover(vrpi_pool *core, vrpi_block *block, int put) {
+    uint64_t at = block->addr, end = block->addr + VRPI_BYTES(block);
+    while (at < end) {
+        uint64_t granule = at >> VRPI_MAP_SHIFT;
+        uint64_t stop = (granule + 1) << VRPI_MAP_SHIFT;
+        uint32_t first = cell_of(at), last = cell_of((stop < end ? stop : end) - 1);
         if (put)
-            entry_put(core, at, granule, low, high, block);
+            entry_put(core, entry_at(core, at), granule, first, last, block);
         else
-            entry_take(core, at, low, high, block);
-        first = stop;
+            entry_take(core, entry_at(core, at), first, last, block);
+        at = stop;
     }
 }
 
-void vrpi_map_put(vrpi_pool *core, vrpi_block *block) { change(core, block, 1); }
+/* Tables with one word of keys, which most are: the whole of it at once. */
+static int word_put(char *table, uint64_t cell, vrpi_block *block) {
+    uint64_t keys = keys_at(table, 0);
+    uint64_t unused = keys & keys << 7 & VRPI_CELLS_TOPS;
+    uint32_t i = (uint32_t)__builtin_ctzll(unused | UINT64_C(1) << 63) / 8;
+    if (unused == 0)
+        return 0;
+    atomic_store_explicit(vrpi_cells_entry(table, i), block, memory_order_release);
+    atomic_store_explicit(vrpi_cells_key(table, 0), keys ^ (UNUSED ^ cell) << (i * 8),
+                          memory_order_release);
+    return 1;
+}
 
-void vrpi_map_take(vrpi_pool *core, vrpi_block *block) { change(core, block, 0); }
+/* 1: it is empty now. */
+static int word_take(char *table, uint64_t cell) {
+    _Atomic(vrpi_block *) *entry = vrpi_cells_find(table, 1, cell);
+    uint64_t keys = keys_at(table, 0);
+    if (entry == NULL)
+        return 0;
+    keys |= (uint64_t)UNUSED << ((entry - vrpi_cells_entry(table, 0)) * 8);
+    atomic_store_explicit(vrpi_cells_key(table, 0), keys, memory_order_release);
+    atomic_store_explicit(entry, NULL, memory_order_release);
+    return (keys & VRPI_CELLS_TOPS) == VRPI_CELLS_TOPS;
+}
+
+void vrpi_map_put(vrpi_pool *core, vrpi_block *block) {
+    link *at = entry_at(core, block->addr);
+    char *entry = load(at);
+    uint32_t kind = kind_of(entry), cell = cell_of(block->addr);
+    if (vrpi_covers(block)) {
+        cover(core, block, 1);
+        return;
+    }
+    if (kind != 0 && kind <= ONE_WORD && word_put(entry - kind, cell, block))
+        return;
+    entry_put(core, at, block->addr >> VRPI_MAP_SHIFT, cell, cell, block);
+}
+
+void vrpi_map_take(vrpi_pool *core, vrpi_block *block) {
+    link *at = entry_at(core, block->addr);
+    char *entry = load(at);
+    uint32_t kind = kind_of(entry), cell = cell_of(block->addr);
+    if (vrpi_covers(block)) {
+        cover(core, block, 0);
+        return;
+    }
+    if (kind == 0 || kind > ONE_WORD) {
+        entry_take(core, at, cell, cell, block);
+        return;
+    }
+    if (word_take(entry - kind, cell) && kind > KEPT_EMPTY) {
+        publish(at, NULL);
+        table_retire(core, entry);
+    }
+}

@@ -64,20 +64,20 @@ static void consider_tail(const vrpi_pool *core, vrpi_space *space, uint64_t siz
                           uint64_t alignment, place *best) {
     vrpi_arena *arena = space->arenas;
     const vrpi_block *last;
-    uint64_t start, unbacked;
+    uint64_t start, limit, unbacked;
     if (arena == NULL || core->backing == VRP_BACKING_MALLOC)
         return;
+    limit = arena->base + (arena->bytes < VRPI_RANGE_MAX ? arena->bytes : VRPI_RANGE_MAX);
     start = arena->end;
     last = vrpi_last(core, arena);
     if (last != NULL && last->state == VRPI_FREE)
         start = last->addr;
     start = align_up(start, alignment);
-    if (start + size > arena->base + arena->bytes)
+    if (start + size > limit)
         return;
     if (!measure(core, arena, start, size, &unbacked)) {
         start = align_up(arena->end, alignment); /* the last granule is being changed */
-        if (start + size > arena->base + arena->bytes ||
-            !measure(core, arena, start, size, &unbacked))
+        if (start + size > limit || !measure(core, arena, start, size, &unbacked))
             return;
     }
     if (best->found && unbacked >= best->unbacked)

@@ -7,166 +7,173 @@ static inline vrpi_node *at(const vrpi_treap *tree, uint32_t number) {
     return vrpi_node_at(tree->nodes, number);
 }
 
-static int before(uint64_t units_a, uint64_t addr_a, const vrpi_node *b) {
-    return units_a != b->units ? units_a < b->units : addr_a < b->addr;
+static inline vrpi_node *at_or_null(const vrpi_treap *tree, uint32_t number) {
+    return number == 0 ? NULL : at(tree, number);
+}
+
+static inline int is_less(uint64_t units_a, uint64_t addr_a, uint64_t units_b, uint64_t addr_b) {
+    return units_a != units_b ? units_a < units_b : addr_a < addr_b;
+}
+
+static inline int before(const vrpi_node *a, const vrpi_node *b) {
+    return is_less(a->units, a->addr, b->units, b->addr);
 }
 
 /* Rounded up: what has that many bytes has that many units. */
 static uint64_t units_of(uint64_t bytes) { return bytes / VRPI_UNIT + (bytes % VRPI_UNIT != 0); }
 
-static uint32_t priority(const vrpi_node *node) {
-    uint64_t x =
-        node->addr * UINT64_C(0x9e3779b97f4a7c15) ^ node->units * UINT64_C(0xc2b2ae3d27d4eb4f);
-    x ^= x >> 32;
-    x *= UINT64_C(0xd6e8feb86659fd93);
-    return (uint32_t)(x >> 32);
+static uint32_t priority(uint32_t number) {
+    uint32_t x = number * UINT32_C(0x9e3779b1);
+    return (x ^ x >> 15) * UINT32_C(0x85ebca6b);
 }
 
-/* What names the node whose parent is known. */
-static uint32_t *slot_of(vrpi_treap *tree, uint32_t number, uint32_t parent) {
-    vrpi_node *above = at(tree, parent);
-    if (above == NULL)
-        return &tree->root;
-    return above->left == number ? &above->left : &above->right;
-}
-
-static uint32_t number_of(const vrpi_treap *tree, const vrpi_node *node) {
-    const vrpi_node *parent = at(tree, node->parent);
-    if (parent == NULL)
-        return tree->root;
-    return at(tree, parent->left) == node ? parent->left : parent->right;
-}
-
-/* Lifts a node above its parent. */
-static void rotate_up(vrpi_treap *tree, uint32_t number) {
-    vrpi_node *node = at(tree, number);
-    uint32_t above = node->parent, middle;
-    vrpi_node *parent = at(tree, above);
-    uint32_t *slot = slot_of(tree, above, parent->parent);
-    if (parent->left == number) {
-        middle = node->right;
-        parent->left = middle;
-        node->right = above;
-    } else {
-        middle = node->left;
-        parent->right = middle;
-        node->left = above;
+/* Nodes below `top` go to both sides of the new node, whose key lies between. */
+static void split(const vrpi_treap *tree, uint32_t top, vrpi_node *node, uint32_t number) {
+    uint32_t *end[2] = {&node->child[0], &node->child[1]};
+    uint32_t parent[2] = {number, number};
+    while (top != 0) {
+        vrpi_node *next = at(tree, top);
+        int side = before(node, next); /* where `next` goes */
+        *end[side] = top;
+        next->parent = parent[side];
+        parent[side] = top;
+        end[side] = &next->child[!side];
+        top = next->child[!side];
     }
-    if (middle != 0)
-        at(tree, middle)->parent = above;
-    node->parent = parent->parent;
-    parent->parent = number;
-    *slot = number;
+    *end[0] = *end[1] = 0;
 }
 
 void vrpi_treap_insert(vrpi_treap *tree, uint32_t number) {
-    vrpi_node *node = at(tree, number), *above = NULL;
-    uint32_t *slot = &tree->root;
-    uint32_t parent = 0, own;
-    while (*slot != 0) {
-        parent = *slot;
-        above = at(tree, parent);
-        slot = before(node->units, node->addr, above) ? &above->left : &above->right;
+    vrpi_node *node = at(tree, number);
+    uint32_t parent = 0, below = 0, own = priority(number);
+    const uint64_t units = node->units, addr = node->addr;
+    int more = 0; /* which child of `parent` */
+    for (uint32_t next = tree->root; next != 0;) {
+        const vrpi_node *above = at(tree, next);
+        parent = next;
+        more = !is_less(units, addr, above->units, above->addr);
+        next = above->child[more];
     }
-    node->left = node->right = 0;
+    for (; parent != 0 && priority(parent) < own; parent = at(tree, parent)->parent)
+        below = parent;
     node->parent = parent;
-    *slot = number;
+    if (parent == 0)
+        tree->root = number;
+    else if (below == 0)
+        at(tree, parent)->child[more] = number;
+    else
+        at(tree, parent)->child[at(tree, parent)->child[0] != below] = number;
+    split(tree, below, node, number);
     tree->count++;
-    if (above == NULL)
-        return;
-    own = priority(node);
-    while (node->parent != 0 && priority(at(tree, node->parent)) < own)
-        rotate_up(tree, number);
 }
 
 void vrpi_treap_remove(vrpi_treap *tree, vrpi_node *node) {
-    uint32_t number = number_of(tree, node), child;
-    while (node->left != 0 && node->right != 0)
-        rotate_up(tree, priority(at(tree, node->left)) > priority(at(tree, node->right))
-                            ? node->left
-                            : node->right);
-    child = node->left != 0 ? node->left : node->right;
-    *slot_of(tree, number, node->parent) = child;
-    if (child != 0)
-        at(tree, child)->parent = node->parent;
+    uint32_t parent = node->parent, left = node->child[0], right = node->child[1];
+    uint32_t *slot = &tree->root;
+    if (parent != 0) {
+        vrpi_node *above = at(tree, parent);
+        slot = &above->child[!before(node, above)];
+    }
+    while (left != 0 && right != 0) {
+        int side = priority(left) > priority(right);
+        uint32_t number = side ? left : right;
+        vrpi_node *upper = at(tree, number);
+        *slot = number;
+        upper->parent = parent;
+        parent = number;
+        slot = &upper->child[side];
+        *(side ? &left : &right) = *slot;
+    }
+    left |= right; /* one of them is 0 */
+    *slot = left;
+    if (left != 0)
+        at(tree, left)->parent = parent;
     node->parent = VRPI_UNLINKED;
     tree->count--;
 }
 
 vrpi_node *vrpi_treap_at_least(const vrpi_treap *tree, uint64_t bytes, uint64_t addr) {
-    vrpi_node *node = at(tree, tree->root);
     vrpi_node *best = NULL;
-    uint64_t units = units_of(bytes);
-    while (node != NULL) {
-        int node_is_less = node->units != units ? node->units < units : node->addr < addr;
-        if (!node_is_less)
-            best = node;
-        node = at(tree, node_is_less ? node->right : node->left);
+    const uint64_t units = units_of(bytes);
+    for (uint32_t number = tree->root; number != 0;) {
+        vrpi_node *node = at(tree, number);
+        int less = is_less(node->units, node->addr, units, addr);
+        best = less ? best : node;
+        number = node->child[less];
     }
     return best;
 }
 
 vrpi_node *vrpi_treap_below(const vrpi_treap *tree, uint64_t bytes, uint64_t addr) {
-    vrpi_node *node = at(tree, tree->root);
     vrpi_node *best = NULL;
-    uint64_t units = units_of(bytes);
-    while (node != NULL) {
-        int node_is_less = node->units != units ? node->units < units : node->addr < addr;
-        if (node_is_less)
-            best = node;
-        node = at(tree, node_is_less ? node->right : node->left);
+    const uint64_t units = units_of(bytes);
+    for (uint32_t number = tree->root; number != 0;) {
+        vrpi_node *node = at(tree, number);
+        int less = is_less(node->units, node->addr, units, addr);
+        best = less ? node : best;
+        number = node->child[less];
     }
     return best;
 }
 
+/* Whether the number is that node's. */
+static int is(const vrpi_treap *tree, uint32_t number, const vrpi_node *node) {
+    return number != 0 && at(tree, number) == node;
+}
+
 vrpi_node *vrpi_treap_next(const vrpi_treap *tree, const vrpi_node *node) {
-    vrpi_node *next = at(tree, node->right);
+    vrpi_node *next = at_or_null(tree, node->child[1]);
     if (next != NULL) {
-        while (next->left != 0)
-            next = at(tree, next->left);
+        while (next->child[0] != 0)
+            next = at(tree, next->child[0]);
         return next;
     }
-    for (next = at(tree, node->parent); next != NULL && at(tree, next->right) == node;
-         next = at(tree, node->parent))
+    for (next = at_or_null(tree, node->parent); next != NULL && is(tree, next->child[1], node);
+         next = at_or_null(tree, node->parent))
         node = next;
     return next;
 }
 
 vrpi_node *vrpi_treap_prev(const vrpi_treap *tree, const vrpi_node *node) {
-    vrpi_node *prev = at(tree, node->left);
+    vrpi_node *prev = at_or_null(tree, node->child[0]);
     if (prev != NULL) {
-        while (prev->right != 0)
-            prev = at(tree, prev->right);
+        while (prev->child[1] != 0)
+            prev = at(tree, prev->child[1]);
         return prev;
     }
-    for (prev = at(tree, node->parent); prev != NULL && at(tree, prev->left) == node;
-         prev = at(tree, node->parent))
+    for (prev = at_or_null(tree, node->parent); prev != NULL && is(tree, prev->child[0], node);
+         prev = at_or_null(tree, node->parent))
         node = prev;
     return prev;
 }
 
 vrpi_node *vrpi_treap_last(const vrpi_treap *tree) {
-    vrpi_node *node = at(tree, tree->root);
-    while (node != NULL && node->right != 0)
-        node = at(tree, node->right);
+    vrpi_node *node = at_or_null(tree, tree->root);
+    while (node != NULL && node->child[1] != 0)
+        node = at(tree, node->child[1]);
     return node;
+}
+
+/* What a child says of its parent, and its place in the heap. */
+static int child_valid(const vrpi_treap *tree, uint32_t child, uint32_t parent) {
+    return child == 0 || (at(tree, child)->parent == parent && priority(child) < priority(parent));
 }
 
 int vrpi_treap_valid(const vrpi_treap *tree) {
     uint64_t count = 0;
-    vrpi_node *node = at(tree, tree->root);
+    vrpi_node *node = at_or_null(tree, tree->root);
     const vrpi_node *last = NULL;
-    while (node != NULL && node->left != 0)
-        node = at(tree, node->left);
+    while (node != NULL && node->child[0] != 0)
+        node = at(tree, node->child[0]);
     for (; node != NULL; node = vrpi_treap_next(tree, node)) {
-        uint32_t number = number_of(tree, node);
-        if (node->parent == VRPI_UNLINKED || at(tree, number) != node ||
-            (last != NULL && !before(last->units, last->addr, node)))
+        const vrpi_node *parent;
+        uint32_t number = tree->root;
+        if (node->parent == VRPI_UNLINKED)
             return 0;
-        if (node->parent != 0 && priority(at(tree, node->parent)) < priority(node))
-            return 0;
-        if ((node->left != 0 && at(tree, node->left)->parent != number) ||
-            (node->right != 0 && at(tree, node->right)->parent != number))
+        if ((parent = at_or_null(tree, node->parent)) != NULL)
+            number = is(tree, parent->child[0], node) ? parent->child[0] : parent->child[1];
+        if (!is(tree, number, node) || !child_valid(tree, node->child[0], number) ||
+            !child_valid(tree, node->child[1], number) || (last != NULL && !before(last, node)))
             return 0;
         last = node;
         count++;

@@ -4,9 +4,9 @@
 
 /* An ordered set of pieces of memory, by (bytes, address): a treap whose nodes
  * live at the beginning of what they order. No allocation, O(log n) expected.
- * Priorities are a hash of the key, so that the same calls build the same tree.
  * Nodes lie in chunks that never move and name each other by number, which takes
- * half of what pointers do; number 0 is none. */
+ * half of what pointers do; number 0 is none. A node's priority is a hash of its
+ * number, so that the same calls build the same tree. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,8 +16,8 @@
 
 typedef struct vrpi_node {
     uint64_t addr;
-    uint32_t left, right;
-    uint32_t parent; /* VRPI_UNLINKED: in no tree */
+    uint32_t child[2]; /* less, more */
+    uint32_t parent;   /* VRPI_UNLINKED: in no tree */
     uint32_t units;
 } vrpi_node;
 
@@ -25,19 +25,23 @@ typedef struct vrpi_node {
 /* of a node, block or extent */
 #define VRPI_BYTES(piece) ((uint64_t)(piece)->units * VRPI_UNIT)
 
-/* Where nodes of one kind lie. */
+/* Where nodes of one kind lie: a number is that of its chunk and, in its low bits,
+ * how many times eight bytes from the chunk's beginning. */
+#define VRPI_CHUNK_SHIFT 11
+#define VRPI_CHUNK_BYTES ((size_t)8 << VRPI_CHUNK_SHIFT) /* at most */
+
 typedef struct vrpi_nodes {
     char **chunk;
-    uint32_t stride; /* bytes of one */
-    uint32_t shift;  /* 2^shift a chunk */
+    size_t chunk_bytes; /* of each */
     uint32_t chunk_count, chunk_capacity;
-    uint32_t unused; /* the first one; its node's `left` is the next */
+    uint32_t unused; /* the first one; its node's child[0] is the next */
     uint32_t unused_count;
 } vrpi_nodes;
 
+/* Not of number 0. */
 static inline void *vrpi_node_at(const vrpi_nodes *nodes, uint32_t number) {
-    uint32_t low = number & ((1u << nodes->shift) - 1);
-    return number == 0 ? NULL : nodes->chunk[number >> nodes->shift] + (size_t)low * nodes->stride;
+    return nodes->chunk[number >> VRPI_CHUNK_SHIFT] +
+           (size_t)(number & ((1u << VRPI_CHUNK_SHIFT) - 1)) * 8;
 }
 
 typedef struct vrpi_treap {

@@ -29,19 +29,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VRPI_BLOCK_MAX (UINT64_C(1) << 40) /* its units are kept in 32 bits */
-#define VRPI_CELL_SHIFT 15                 /* a live block is at least one cell long, so at most */
-#define VRPI_CELL (UINT64_C(1) << 15)      /* one starts in any cell of 32 KiB */
-#define VRPI_SMALL_MAX UINT64_C(32768)     /* largest request that a slab serves */
+/* Units are kept in 32 bits: what is asked for is at most half of what they can
+ * count, and no free block reaches beyond that. */
+#define VRPI_BLOCK_MAX (UINT64_C(1) << 40)
+#define VRPI_RANGE_MAX (UINT64_C(4095) << 29)
+#define VRPI_CELL_SHIFT 15             /* a live block is at least one cell long, so at most */
+#define VRPI_CELL (UINT64_C(1) << 15)  /* one starts in any cell of 32 KiB */
+#define VRPI_SMALL_MAX UINT64_C(32768) /* largest request that a slab serves */
 #define VRPI_SMALL_CLASSES 32
 #define VRPI_ADDRESS_BITS 49
 #define VRPI_MAP_SHIFT 21   /* an entry of a leaf of the address map covers 2 MiB, */
-#define VRPI_LEAF_SHIFT 30  /* a leaf 1 GiB, */
+#define VRPI_LEAF_SHIFT 30  /* a leaf 1 GiB */
 #define VRPI_MID_SHIFT 39   /* a table of leaves 512 GiB */
 #define VRPI_CELLS_DIRECT 7 /* the largest kind of table of cells */
 #define VRPI_CELLS_TOPS UINT64_C(0x8080808080808080)
-#define VRPI_BLOCKS_SHIFT 8  /* nodes of blocks in a chunk */
-#define VRPI_EXTENTS_SHIFT 5 /* and of extents */
 #define VRPI_MAG_SLOTS 32
 #define VRPI_MAG_BYTES UINT64_C(524288) /* of slots of one class in a front */
 #define VRPI_KEPT 200                   /* blocks of near sizes in a front */
@@ -393,7 +394,8 @@ struct vrpi_pool {
     _Atomic uint64_t knob[VRP_KNOB_COUNT];
     _Atomic uint32_t budgets; /* groups that have one: with none a hit need not look */
     /* map from addresses to blocks: written under lock, read by anybody */
-    _Atomic(char *) map[1 << (VRPI_ADDRESS_BITS - VRPI_MID_SHIFT)];
+    char **leaves; /* those of GiB first_leaf and up; replaced with all gates closed */
+    uint64_t first_leaf, leaf_count;
     char *cells_free[VRPI_CELLS_DIRECT + 1]; /* unused tables of cells, by kind */
     uint32_t cells_spare;                    /* of the largest kind */
     uint32_t limbo_count;

@@ -135,7 +135,8 @@ static inline vrpi_block *vrpi_map_get(const vrpi_pool *core, uint64_t addr) {
     if (gib >= core->leaf_count)
         return NULL;
     /* acquire pairs with the release in map.c: what is seen is filled in */
-    at = (const _Atomic(char *) *)(void *)core->leaves[gib] + (addr >> VRPI_MAP_SHIFT & 511);
+    next = atomic_load_explicit(&core->leaves[gib], memory_order_acquire);
+    at = (const _Atomic(char *) *)(void *)next + (addr >> VRPI_MAP_SHIFT & 511);
     next = atomic_load_explicit(at, memory_order_acquire);
     kind = (uint32_t)((uintptr_t)next & 7);
     if (kind == 0)

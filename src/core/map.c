@@ -60,7 +60,7 @@ static char *missing(void) { return (char *)(uintptr_t)no_leaf; }
 /* The table of leaves covers GiB [from, to) then, with room to grow upwards. */
 static int window_grow(vrpi_pool *core, uint64_t from, uint64_t to) {
     uint64_t first = core->first_leaf, count = core->leaf_count;
-    char **old = core->leaves, **grown;
+    link *old = core->leaves, *grown;
     if (count > 0) {
         from = from < first ? from : first;
         to = to > first + count ? to : first + count;
@@ -72,9 +72,9 @@ static int window_grow(vrpi_pool *core, uint64_t from, uint64_t to) {
     if (grown == NULL)
         return 0;
     for (uint64_t i = 0; i < to - from; i++)
-        grown[i] = missing();
+        publish(&grown[i], missing());
     for (uint64_t i = 0; i < count; i++)
-        grown[first - from + i] = old[i];
+        publish(&grown[first - from + i], load(&old[i]));
     vrpi_close_all(core); /* the three belong together */
     core->leaves = grown;
     core->first_leaf = from;
@@ -92,19 +92,22 @@ vrp_status vrpi_map_prepare(vrpi_pool *core, uint64_t addr, uint64_t bytes) {
                          VRPI_ADDRESS_BITS);
     done = window_grow(core, first, last + 1);
     for (uint64_t i = first; done && i <= last; i++) {
-        char **at = &core->leaves[i - core->first_leaf];
-        char *leaf = *at == missing() ? vrpi_host_alloc(core, leaf_bytes) : *at;
+        link *at = &core->leaves[i - core->first_leaf];
+        char *leaf = load(at);
+        if (leaf != missing())
+            continue;
+        leaf = vrpi_host_alloc(core, leaf_bytes);
         done = leaf != NULL;
         if (done)
-            *at = leaf;
+            publish(at, leaf);
     }
     return done ? VRP_OK : vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for the address map");
 }
 
 void vrpi_map_end(vrpi_pool *core) {
     for (uint64_t i = 0; i < core->leaf_count; i++)
-        if (core->leaves[i] != missing())
-            vrpi_host_free(core, core->leaves[i], leaf_bytes);
+        if (load(&core->leaves[i]) != missing())
+            vrpi_host_free(core, load(&core->leaves[i]), leaf_bytes);
     vrpi_host_free(core, core->leaves, core->leaf_count * sizeof *core->leaves);
     core->leaves = NULL;
     core->leaf_count = 0;
@@ -340,7 +343,7 @@ static void entry_take(vrpi_pool *core, link *at, uint32_t first, uint32_t last,
 }
 
 static link *entry_at(const vrpi_pool *core, uint64_t addr) {
-    link *leaf = (link *)(void *)core->leaves[(addr >> VRPI_LEAF_SHIFT) - core->first_leaf];
+    link *leaf = (link *)(void *)load(&core->leaves[(addr >> VRPI_LEAF_SHIFT) - core->first_leaf]);
     return &leaf[addr >> VRPI_MAP_SHIFT & (LEAF_GRANULES - 1)];
 }
 

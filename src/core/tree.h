@@ -5,8 +5,10 @@
 /* An ordered set of pieces of memory, by (bytes, address): a treap whose nodes
  * live at the beginning of what they order. No allocation, O(log n) expected.
  * Nodes lie in chunks that never move and name each other by number, which takes
- * half of what pointers do; number 0 is none. A node's priority is a hash of its
- * number, so that the same calls build the same tree. */
+ * half of what pointers do; number 0 is none. Sizes are parted into bins, two a
+ * doubling, each with a tree of its own: what is looked for is nearly always in
+ * its own bin or at the end of the next one, and the trees are half as deep. A node's priority is a
+ * hash of its number, so that the same calls build the same tree. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -44,9 +46,12 @@ static inline void *vrpi_node_at(const vrpi_nodes *nodes, uint32_t number) {
            (size_t)(number & ((1u << VRPI_CHUNK_SHIFT) - 1)) * 8;
 }
 
+enum { VRPI_TREAP_BINS = 64 };
+
 typedef struct vrpi_treap {
     const vrpi_nodes *nodes;
-    uint32_t root;
+    uint64_t filled; /* bins with a tree */
+    uint32_t root[VRPI_TREAP_BINS];
     uint32_t count;
 } vrpi_treap;
 

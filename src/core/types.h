@@ -394,7 +394,7 @@ struct vrpi_pool {
     _Atomic uint64_t knob[VRP_KNOB_COUNT];
     _Atomic uint32_t budgets; /* groups that have one: with none a hit need not look */
     /* map from addresses to blocks: written under lock, read by anybody */
-    char **leaves; /* those of GiB first_leaf and up; replaced with all gates closed */
+    _Atomic(char *) *leaves; /* those of GiB first_leaf and up; replaced with all gates closed */
     uint64_t first_leaf, leaf_count;
     char *cells_free[VRPI_CELLS_DIRECT + 1]; /* unused tables of cells, by kind */
     uint32_t cells_spare;                    /* of the largest kind */

@@ -85,7 +85,11 @@ static inline uint32_t vrpi_idle_for(const vrpi_pool *core, const vrpi_extent *e
 /* ---- map.c: address to block ---- (lock held but for the reads) */
 void vrpi_map_end(vrpi_pool *core);
 vrp_status vrpi_map_prepare(vrpi_pool *core, uint64_t addr, uint64_t bytes); /* leaves exist */
-vrp_status vrpi_map_reserve(vrpi_pool *core); /* one vrpi_map_put cannot fail */
+vrp_status vrpi_map_refill(vrpi_pool *core);
+/* One vrpi_map_put cannot fail then. */
+static inline vrp_status vrpi_map_reserve(vrpi_pool *core) {
+    return core->cells_spare >= VRPI_CELLS_RESERVE ? VRP_OK : vrpi_map_refill(core);
+}
 void vrpi_map_put(vrpi_pool *core, vrpi_block *block);
 void vrpi_map_take(vrpi_pool *core, vrpi_block *block);
 

@@ -22,8 +22,7 @@ enum {
     LEAF_GRANULES = 1 << (VRPI_LEAF_SHIFT - VRPI_MAP_SHIFT),
     CELLS = 1 << (VRPI_MAP_SHIFT - VRPI_CELL_SHIFT),
     KINDS = VRPI_CELLS_DIRECT,
-    RESERVE = 2,    /* most tables that one block can need: its cells lie in two granules */
-    ONE_WORD = 3,   /* tables up to this kind have one word of keys */
+    RESERVE = VRPI_CELLS_RESERVE,
     KEPT_EMPTY = 2, /* tables up to this kind stay where they are when empty */
 };
 
@@ -141,7 +140,7 @@ static void rest_cut(vrpi_pool *core) {
         }
 }
 
-vrp_status vrpi_map_reserve(vrpi_pool *core) {
+vrp_status vrpi_map_refill(vrpi_pool *core) {
     while (core->cells_spare < RESERVE) {
         size_t bytes;
         char *memory = vrpi_chunk_new(core, &bytes);
@@ -223,43 +222,53 @@ static int is_empty(const char *table, uint32_t kind) {
     return keys == VRPI_CELLS_TOPS; /* no key is that of a cell */
 }
 
-/* Byte i of the keys, whatever it was. */
-static void key_set(char *table, uint32_t i, uint64_t key) {
-    uint32_t shift = i % 8 * 8;
-    uint64_t keys = (keys_at(table, i / 8) & ~(UINT64_C(0xff) << shift)) | key << shift;
-    atomic_store_explicit(vrpi_cells_key(table, i / 8), keys, memory_order_release);
-}
-
-/* 0: there is no room. */
-static int table_put(char *table, uint32_t kind, uint32_t cell, vrpi_block *block) {
-    uint64_t unused = 0;
-    uint32_t i = cell, w = 0;
-    if (kind == KINDS) {
-        ++*vrpi_cells_count(table);
-    } else {
-        /* UNUSED alone has its highest and its lowest bit set */
-        for (; w < vrpi_cells_words(kind); w++)
-            if ((unused = keys_at(table, w) & keys_at(table, w) << 7 & VRPI_CELLS_TOPS) != 0)
-                break;
-        if (unused == 0)
-            return 0;
-        i = w * 8 + (uint32_t)__builtin_ctzll(unused) / 8;
-    }
-    atomic_store_explicit(vrpi_cells_entry(table, i), block, memory_order_release);
-    if (kind != KINDS)
-        key_set(table, i, cell);
+/* One cell, in one word of keys. 0: it has no room. */
+static int word_put(char *table, uint32_t word, uint64_t cell, vrpi_block *block) {
+    uint64_t keys = keys_at(table, word);
+    uint64_t unused =
+        keys & keys << 7 & VRPI_CELLS_TOPS; /* its highest and its lowest bit are set */
+    uint32_t i;
+    if (unused == 0)
+        return 0;
+    i = (uint32_t)__builtin_ctzll(unused) / 8;
+    atomic_store_explicit(vrpi_cells_entry(table, word * 8 + i), block, memory_order_release);
+    atomic_store_explicit(vrpi_cells_key(table, word), keys ^ (UNUSED ^ cell) << (i * 8),
+                          memory_order_release);
     return 1;
 }
 
-static void table_take(char *table, uint32_t kind, uint32_t cell) {
-    _Atomic(vrpi_block *) *entry = vrpi_cells_entry(table, cell);
-    if (kind != KINDS && (entry = vrpi_cells_find(table, kind, cell)) == NULL)
-        return;
-    if (kind == KINDS)
-        --*vrpi_cells_count(table);
-    else
-        key_set(table, (uint32_t)(entry - vrpi_cells_entry(table, 0)), UNUSED);
+/* One cell of a table with keys. 1: the word in which it was is empty now. */
+static int word_take(char *table, uint32_t kind, uint64_t cell) {
+    _Atomic(vrpi_block *) *entry = vrpi_cells_find(table, kind, cell);
+    uint64_t i, keys;
+    if (entry == NULL)
+        return 0;
+    i = (uint64_t)(entry - vrpi_cells_entry(table, 0));
+    keys = keys_at(table, (uint32_t)(i / 8)) | (uint64_t)UNUSED << (i % 8 * 8);
+    atomic_store_explicit(vrpi_cells_key(table, (uint32_t)(i / 8)), keys, memory_order_release);
     atomic_store_explicit(entry, NULL, memory_order_release);
+    return (keys & VRPI_CELLS_TOPS) == VRPI_CELLS_TOPS;
+}
+
+/* There is room. */
+static void table_put(char *table, uint32_t kind, uint32_t cell, vrpi_block *block) {
+    uint32_t w = 0;
+    if (kind == KINDS) {
+        ++*vrpi_cells_count(table);
+        atomic_store_explicit(vrpi_cells_entry(table, cell), block, memory_order_release);
+        return;
+    }
+    while (!word_put(table, w, cell, block))
+        w++;
+}
+
+static void table_take(char *table, uint32_t kind, uint32_t cell) {
+    if (kind != KINDS) {
+        (void)word_take(table, kind, cell);
+        return;
+    }
+    --*vrpi_cells_count(table);
+    atomic_store_explicit(vrpi_cells_entry(table, cell), NULL, memory_order_release);
 }
 
 static uint32_t cell_of(uint64_t addr) { return (uint32_t)(addr >> VRPI_CELL_SHIFT) & (CELLS - 1); }
@@ -289,15 +298,15 @@ static char *table_grow(vrpi_pool *core, char *old, uint64_t granule, uint32_t m
     table = table_new(core, kind);
     if (old_kind == 0) {
         for (uint32_t cell = first; cell <= last; cell++)
-            (void)table_put(table, kind, cell, alone);
+            table_put(table, kind, cell, alone);
         return table + kind;
     }
     old -= old_kind;
     for (uint32_t i = 0; i < capacity_of[old_kind]; i++) {
         uint64_t cell = keys_at(old, i / 8) >> (i % 8 * 8) & 0xff;
         if (cell < CELLS)
-            (void)table_put(table, kind, (uint32_t)cell,
-                            atomic_load_explicit(vrpi_cells_entry(old, i), memory_order_relaxed));
+            table_put(table, kind, (uint32_t)cell,
+                      atomic_load_explicit(vrpi_cells_entry(old, i), memory_order_relaxed));
     }
     return table + kind;
 }
@@ -310,16 +319,14 @@ static void entry_put(vrpi_pool *core, link *at, uint64_t granule, uint32_t firs
         publish(at, (char *)block);
         return;
     }
-    if (kind != 0 && more == 1 && table_put(entry - kind, kind, first, block))
-        return;
-    if (kind != 0 && more > 1 && used_in(entry - kind, kind) + more <= capacity_of[kind]) {
+    if (kind != 0 && used_in(entry - kind, kind) + more <= capacity_of[kind]) {
         for (uint32_t cell = first; cell <= last; cell++)
-            (void)table_put(entry - kind, kind, cell, block);
+            table_put(entry - kind, kind, cell, block);
         return;
     }
     grown = table_grow(core, entry, granule, more);
     for (uint32_t cell = first; cell <= last; cell++)
-        (void)table_put(grown - kind_of(grown), kind_of(grown), cell, block);
+        table_put(grown - kind_of(grown), kind_of(grown), cell, block);
     publish(at, grown);
     if (kind != 0)
         table_retire(core, entry);
@@ -362,31 +369,6 @@ static void cover(vrpi_pool *core, vrpi_block *block, int put) {
     }
 }
 
-/* Tables with one word of keys, which most are: the whole of it at once. */
-static int word_put(char *table, uint64_t cell, vrpi_block *block) {
-    uint64_t keys = keys_at(table, 0);
-    uint64_t unused = keys & keys << 7 & VRPI_CELLS_TOPS;
-    uint32_t i = (uint32_t)__builtin_ctzll(unused | UINT64_C(1) << 63) / 8;
-    if (unused == 0)
-        return 0;
-    atomic_store_explicit(vrpi_cells_entry(table, i), block, memory_order_release);
-    atomic_store_explicit(vrpi_cells_key(table, 0), keys ^ (UNUSED ^ cell) << (i * 8),
-                          memory_order_release);
-    return 1;
-}
-
-/* 1: it is empty now. */
-static int word_take(char *table, uint64_t cell) {
-    _Atomic(vrpi_block *) *entry = vrpi_cells_find(table, 1, cell);
-    uint64_t keys = keys_at(table, 0);
-    if (entry == NULL)
-        return 0;
-    keys |= (uint64_t)UNUSED << ((entry - vrpi_cells_entry(table, 0)) * 8);
-    atomic_store_explicit(vrpi_cells_key(table, 0), keys, memory_order_release);
-    atomic_store_explicit(entry, NULL, memory_order_release);
-    return (keys & VRPI_CELLS_TOPS) == VRPI_CELLS_TOPS;
-}
-
 void vrpi_map_put(vrpi_pool *core, vrpi_block *block) {
     link *at = entry_at(core, block->addr);
     char *entry = load(at);
@@ -395,8 +377,10 @@ void vrpi_map_put(vrpi_pool *core, vrpi_block *block) {
         cover(core, block, 1);
         return;
     }
-    if (kind != 0 && kind <= ONE_WORD && word_put(entry - kind, cell, block))
-        return;
+    if (kind != 0 && kind != KINDS)
+        for (uint32_t w = 0; w < vrpi_cells_words(kind); w++)
+            if (word_put(entry - kind, w, cell, block))
+                return;
     entry_put(core, at, block->addr >> VRPI_MAP_SHIFT, cell, cell, block);
 }
 
@@ -408,11 +392,11 @@ void vrpi_map_take(vrpi_pool *core, vrpi_block *block) {
         cover(core, block, 0);
         return;
     }
-    if (kind == 0 || kind > ONE_WORD) {
+    if (kind == 0 || kind == KINDS) {
         entry_take(core, at, cell, cell, block);
         return;
     }
-    if (word_take(entry - kind, cell) && kind > KEPT_EMPTY) {
+    if (word_take(entry - kind, kind, cell) && kind > KEPT_EMPTY && is_empty(entry - kind, kind)) {
         publish(at, NULL);
         table_retire(core, entry);
     }

@@ -38,10 +38,11 @@
 #define VRPI_SMALL_MAX UINT64_C(32768) /* largest request that a slab serves */
 #define VRPI_SMALL_CLASSES 32
 #define VRPI_ADDRESS_BITS 49
-#define VRPI_MAP_SHIFT 21   /* an entry of a leaf of the address map covers 2 MiB, */
-#define VRPI_LEAF_SHIFT 30  /* a leaf 1 GiB */
-#define VRPI_MID_SHIFT 39   /* a table of leaves 512 GiB */
-#define VRPI_CELLS_DIRECT 7 /* the largest kind of table of cells */
+#define VRPI_MAP_SHIFT 21    /* an entry of a leaf of the address map covers 2 MiB, */
+#define VRPI_LEAF_SHIFT 30   /* a leaf 1 GiB */
+#define VRPI_MID_SHIFT 39    /* a table of leaves 512 GiB */
+#define VRPI_CELLS_DIRECT 7  /* the largest kind of table of cells */
+#define VRPI_CELLS_RESERVE 2 /* most tables that a block can need: it lies in two granules */
 #define VRPI_CELLS_TOPS UINT64_C(0x8080808080808080)
 #define VRPI_MAG_SLOTS 32
 #define VRPI_MAG_BYTES UINT64_C(524288) /* of slots of one class in a front */

@@ -62,9 +62,8 @@ static vrp_status large_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *str
         return status;
     block->requested = r->bytes;
     block->tag = r->tag;
-    block->scope = r->scope;
-    block->state = VRPI_LIVE;
-    vrpi_map_set(core, block->addr, VRPI_UNIT, block);
+    block->scope = (uint16_t)r->scope;
+    vrpi_set_state(block, VRPI_LIVE);
     *out = block->addr;
     if ((core->config.flags & VRP_STREAMS_UNTRACKED) == 0)
         (void)vrpi_front_get(core, r->thread, stream, stream->handle);
@@ -86,6 +85,8 @@ static vrp_status budget_take(vrpi_pool *core, const vrpi_request *r) {
 static int hopeless(vrpi_pool *core, uint64_t size) {
     const int64_t margin = INT64_C(64) << 20;
     uint64_t total = core->device.total_bytes;
+    if (size > VRPI_BLOCK_MAX)
+        return 1;
     for (int exact = 0; size <= total; exact = 1) {
         int64_t live =
             atomic_load_explicit(&core->all.allocated.current, memory_order_relaxed) - margin;
@@ -101,10 +102,11 @@ static int hopeless(vrpi_pool *core, uint64_t size) {
 /* Undoes a placement that has not been counted yet. */
 static void take_back(vrpi_pool *core, vrp_devptr ptr) {
     vrpi_block *block = vrpi_map_get(core, ptr);
-    if (block->slab != NULL)
-        vrpi_slab_put(core, block->slab, vrpi_slot_index(block->slab, ptr));
+    vrpi_slab *slab = vrpi_slab_of(block);
+    if (slab != NULL)
+        vrpi_slab_put(core, slab, vrpi_slot_index(slab, ptr));
     else
-        vrpi_block_free(core, block, vrpi_stamp(block->arena->stream));
+        vrpi_block_free(core, block, vrpi_stamp(vrpi_arena_of(core, block)->stream));
 }
 
 static vrp_status locked_alloc(vrpi_pool *core, vrpi_request *r, uint64_t key, vrp_devptr *out) {

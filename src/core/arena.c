@@ -24,6 +24,8 @@ static uint64_t range_bytes(const vrpi_pool *core, uint8_t klass, uint64_t bytes
     }
     if (bytes > range - g)
         range = bytes + g; /* a range of its own, with room to align */
+    if (range > VRPI_BLOCK_MAX && range > bytes + g)
+        range = bytes + g > VRPI_BLOCK_MAX ? bytes + g : VRPI_BLOCK_MAX;
     return (range + g - 1) / g * g;
 }
 
@@ -58,7 +60,40 @@ vrp_status vrpi_arena_granules(vrpi_pool *core, vrpi_arena *arena, uint64_t end)
     return VRP_OK;
 }
 
-static void link_arena(vrpi_pool *core, vrpi_arena *arena) {
+vrpi_arena *vrpi_arena_new(vrpi_pool *core) {
+    uint32_t index = 1; /* 0: no block's */
+    vrpi_arena *arena;
+    while (index < core->arena_capacity && core->arena_at[index] != NULL)
+        index++;
+    if (index >= core->arena_capacity) {
+        uint32_t capacity = core->arena_capacity == 0 ? 16 : core->arena_capacity * 2;
+        vrpi_arena **old = core->arena_at, **grown;
+        grown = vrpi_host_alloc(core, capacity * sizeof(vrpi_arena *));
+        if (grown == NULL)
+            return NULL;
+        if (old != NULL)
+            memcpy(grown, old, core->arena_capacity * sizeof(vrpi_arena *));
+        vrpi_close_all(core); /* hits look up the arena of the block they free */
+        core->arena_at = grown;
+        vrpi_open_all(core);
+        vrpi_host_free(core, old, core->arena_capacity * sizeof(vrpi_arena *));
+        core->arena_capacity = capacity;
+    }
+    arena = vrpi_host_alloc(core, sizeof *arena);
+    if (arena != NULL) {
+        arena->index = index;
+        core->arena_at[index] = arena;
+    }
+    return arena;
+}
+
+void vrpi_arena_delete(vrpi_pool *core, vrpi_arena *arena) {
+    core->arena_at[arena->index] = NULL;
+    vrpi_host_free(core, arena->granules, 2 * arena->granule_count * sizeof(void *));
+    vrpi_host_free(core, arena, sizeof *arena);
+}
+
+void vrpi_arena_link(vrpi_pool *core, vrpi_arena *arena) {
     vrpi_arena **link = &core->arenas;
     while (*link != NULL)
         link = &(*link)->next;
@@ -68,7 +103,7 @@ static void link_arena(vrpi_pool *core, vrpi_arena *arena) {
 }
 
 vrp_status vrpi_arena_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out) {
-    vrpi_arena *arena = vrpi_host_alloc(core, sizeof *arena);
+    vrpi_arena *arena = vrpi_arena_new(core);
     vrp_devptr base = 0;
     vrp_status status;
     if (arena == NULL)
@@ -78,7 +113,7 @@ vrp_status vrpi_arena_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out) 
     vrpi_mutex_lock(&core->lock);
     if (status != VRP_OK) {
         vrpi_driver_failed(core, status);
-        vrpi_host_free(core, arena, sizeof *arena);
+        vrpi_arena_delete(core, arena);
         return status;
     }
     if ((base + bytes - 1) >> VRPI_ADDRESS_BITS != 0)
@@ -90,12 +125,12 @@ vrp_status vrpi_arena_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out) 
         vrpi_mutex_unlock(&core->lock);
         (void)core->ops->address_free(core->ctx, base, bytes);
         vrpi_mutex_lock(&core->lock);
-        vrpi_host_free(core, arena, sizeof *arena);
+        vrpi_arena_delete(core, arena);
         return status;
     }
     arena->base = arena->end = base;
     arena->bytes = bytes;
-    link_arena(core, arena);
+    vrpi_arena_link(core, arena);
     *out = arena;
     return VRP_OK;
 }
@@ -107,20 +142,14 @@ void vrpi_arena_attach(vrpi_pool *core, vrpi_arena *arena, vrpi_stream *stream, 
     arena->space = space;
     arena->stream = stream;
     arena->klass = klass;
-    for (vrpi_block *b = arena->first; b != NULL; b = b->next)
-        if (b->state == VRPI_FREE)
-            vrpi_treap_insert(&space->free, &b->node, b->bytes, b->addr);
+    for (uint32_t number = arena->first; number != 0; number = vrpi_block_of(core, number)->next)
+        if (vrpi_block_of(core, number)->state == VRPI_FREE)
+            vrpi_treap_insert(&space->free, number);
     if (vrpi_is_shared(arena))
         return;
-    for (uint64_t at = arena->base; at < arena->end;) { /* what is idle is so for nobody else now */
-        vrpi_extent *e = arena->granules[vrpi_granule_of(core, arena, at)];
-        if (e == NULL || e == &core->claimed) {
-            at += core->granularity;
-            continue;
-        }
+    uint64_t granule = 0; /* what is idle is so for nobody else now */
+    for (vrpi_extent *e; (e = vrpi_extent_next(core, arena, &granule)) != NULL;)
         vrpi_idle_remove(core, e);
-        at = e->addr + e->bytes;
-    }
 }
 
 void vrpi_arena_detach(vrpi_pool *core, vrpi_arena *arena) {
@@ -128,13 +157,12 @@ void vrpi_arena_detach(vrpi_pool *core, vrpi_arena *arena) {
     while (*link != arena)
         link = &(*link)->space_next;
     *link = arena->space_next;
-    for (vrpi_block *b = arena->first; b != NULL; b = b->next)
-        if (b->node.linked)
+    for (vrpi_block *b = vrpi_first(core, arena); b != NULL; b = vrpi_next(core, b))
+        if (vrpi_in_tree(b))
             vrpi_treap_remove(&arena->space->free, &b->node);
     arena->space = NULL;
     arena->stream = NULL;
     arena->space_next = NULL;
-    (void)core;
 }
 
 /* A spare range (its stream is gone) serves the next stream that needs one. */
@@ -180,32 +208,30 @@ void vrpi_arena_cover(vrpi_pool *core, vrpi_arena *arena, vrpi_block *block, uin
 }
 
 void vrpi_arena_extend(vrpi_pool *core, vrpi_arena *arena, uint64_t end) {
-    vrpi_block *last = arena->last;
+    vrpi_block *last = vrpi_last(core, arena);
     uint64_t from = arena->end;
     if (last != NULL && last->state == VRPI_FREE) {
-        if (last->node.linked)
+        if (vrpi_in_tree(last))
             vrpi_treap_remove(&arena->space->free, &last->node);
-        last->bytes = end - last->addr;
     } else {
-        vrpi_block *block = vrpi_block_node(core);
+        uint32_t number = vrpi_block_node(core);
+        vrpi_block *block = vrpi_block_of(core, number);
         block->addr = from;
-        block->bytes = end - from;
-        block->arena = arena;
-        block->prev = last;
-        if (last != NULL)
-            last->next = block;
-        else
-            arena->first = block;
-        arena->last = last = block;
+        block->arena = arena->index;
+        block->prev = arena->last;
+        *(last != NULL ? &last->next : &arena->first) = number;
+        arena->last = number;
+        last = block;
     }
+    last->units = VRPI_UNITS(end - last->addr);
     if (arena->space != NULL)
-        vrpi_treap_insert(&arena->space->free, &last->node, last->bytes, last->addr);
+        vrpi_treap_insert(&arena->space->free, arena->last);
     arena->end = end;
     vrpi_arena_cover(core, arena, last, from, end);
 }
 
 void vrpi_arena_shrink(vrpi_pool *core, vrpi_arena *arena) {
-    vrpi_block *last = arena->last;
+    vrpi_block *last = vrpi_last(core, arena);
     uint64_t g = core->granularity;
     uint64_t low, end = arena->end;
     if (last == NULL || last->state != VRPI_FREE || arena->space == NULL)
@@ -218,33 +244,31 @@ void vrpi_arena_shrink(vrpi_pool *core, vrpi_arena *arena) {
     vrpi_treap_remove(&arena->space->free, &last->node);
     arena->end = end;
     if (end <= last->addr) {
+        uint32_t number = arena->last;
         arena->last = last->prev;
-        if (last->prev != NULL)
-            last->prev->next = NULL;
-        else
-            arena->first = NULL;
-        vrpi_block_node_free(core, last);
+        *(last->prev != 0 ? &vrpi_prev(core, last)->next : &arena->first) = 0;
+        vrpi_block_node_free(core, number);
         return;
     }
-    last->bytes = end - last->addr;
-    vrpi_treap_insert(&arena->space->free, &last->node, last->bytes, last->addr);
+    last->units = VRPI_UNITS(end - last->addr);
+    vrpi_treap_insert(&arena->space->free, arena->last);
 }
 
 void vrpi_arena_forget(vrpi_pool *core, vrpi_arena *arena) {
-    while (arena->first != NULL) {
-        vrpi_block *block = arena->first;
-        arena->first = block->next;
-        if (block->node.linked)
+    while (arena->first != 0) {
+        uint32_t number = arena->first;
+        vrpi_block *block = vrpi_block_of(core, number);
+        if (vrpi_in_tree(block))
             vrpi_treap_remove(&arena->space->free, &block->node);
-        vrpi_block_node_free(core, block);
+        arena->first = block->next;
+        vrpi_block_node_free(core, number);
     }
     if (arena->space != NULL)
         vrpi_arena_detach(core, arena);
     *arena->link = arena->next;
     if (arena->next != NULL)
         arena->next->link = arena->link;
-    vrpi_host_free(core, arena->granules, 2 * arena->granule_count * sizeof(void *));
-    vrpi_host_free(core, arena, sizeof *arena);
+    vrpi_arena_delete(core, arena);
 }
 
 vrp_status vrpi_arena_release(vrpi_pool *core, vrpi_arena *arena) {

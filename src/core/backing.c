@@ -51,12 +51,13 @@ int vrpi_release_one(vrpi_pool *core, uint64_t bytes) {
     vrpi_node *n = vrpi_treap_at_least(&core->idle, bytes, 0);
     if (vrpi_lost(core) != VRP_OK)
         return 0;
-    for (; n != NULL; n = vrpi_treap_next(n)) {
+    for (; n != NULL; n = vrpi_treap_next(&core->idle, n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (vrpi_done(e->stream, e->stamp) && e->ghosts == 0)
             return vrpi_extent_release(core, e) == VRP_OK;
     }
-    for (n = vrpi_treap_below(&core->idle, bytes, 0); n != NULL; n = vrpi_treap_prev(n)) {
+    for (n = vrpi_treap_below(&core->idle, bytes, 0); n != NULL;
+         n = vrpi_treap_prev(&core->idle, n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (vrpi_done(e->stream, e->stamp) && e->ghosts == 0)
             return vrpi_extent_release(core, e) == VRP_OK;
@@ -96,13 +97,14 @@ void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t) {
         return;
     for (int polled = 0; core->idle_bytes > limit;) {
         vrpi_extent *oldest = NULL, *waiting = NULL;
-        for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
+        for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL;
+             n = vrpi_treap_prev(&core->idle, n)) {
             vrpi_extent *e = (vrpi_extent *)(void *)n;
-            if (core->ticks - e->idle_since < age)
+            if (vrpi_idle_for(core, e) < age)
                 continue;
             if (!vrpi_done(e->stream, e->stamp) || e->ghosts > 0)
                 waiting = e;
-            else if (oldest == NULL || e->idle_since < oldest->idle_since)
+            else if (oldest == NULL || vrpi_idle_for(core, e) > vrpi_idle_for(core, oldest))
                 oldest = e;
         }
         if (waiting != NULL && !polled) {
@@ -178,11 +180,12 @@ static vrpi_extent *pick(const vrpi_pool *core, const vrpi_stream *stream, uint6
     vrpi_extent *best = NULL;
     int looks = IDLE_LOOKS_MAX;
     for (vrpi_node *n = vrpi_treap_below(&core->idle, bytes + 1, 0); n != NULL && looks-- > 0;
-         n = vrpi_treap_prev(n)) {
+         n = vrpi_treap_prev(&core->idle, n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
-        if (best != NULL && e->bytes < best->bytes)
+        if (best != NULL && VRPI_BYTES(e) < VRPI_BYTES(best))
             break;
-        if (closeness(e, stream) <= level && (best == NULL || e->idle_since < best->idle_since))
+        if (closeness(e, stream) <= level &&
+            (best == NULL || vrpi_idle_for(core, e) > vrpi_idle_for(core, best)))
             best = e;
     }
     return best;
@@ -193,7 +196,7 @@ static vrpi_extent *pick_over(const vrpi_pool *core, const vrpi_stream *stream, 
                               uint64_t most, int level) {
     int looks = 64;
     for (vrpi_node *n = vrpi_treap_at_least(&core->idle, bytes + 1, 0);
-         n != NULL && n->bytes <= most && looks-- > 0; n = vrpi_treap_next(n)) {
+         n != NULL && VRPI_BYTES(n) <= most && looks-- > 0; n = vrpi_treap_next(&core->idle, n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (closeness(e, stream) <= level)
             return e;
@@ -249,12 +252,12 @@ static uint64_t room_behind(const vrpi_pool *core, vrpi_arena *arena, uint64_t a
     uint64_t limit, room = 0;
     if (arena->klass == VRPI_CLASS_GROWABLE)
         return 0;
-    next = vrpi_block_at(core, arena, addr)->next;
+    next = vrpi_next(core, vrpi_block_at(core, arena, addr));
     if (next != NULL && next->state != VRPI_FREE)
         return 0;
-    limit = next == NULL || next->next == NULL
+    limit = next == NULL || next->next == 0
                 ? arena->bytes / core->granularity
-                : (next->addr + next->bytes - arena->base) / core->granularity;
+                : (next->addr + VRPI_BYTES(next) - arena->base) / core->granularity;
     while (room < most && g < limit && (g >= arena->granule_count || arena->granules[g] == NULL)) {
         g++;
         room++;
@@ -270,7 +273,7 @@ static vrp_status move_here(vrpi_pool *core, vrpi_request *request, vrpi_extent 
         vrp_status status = vrpi_device_wait(core, request->thread, stream, other, stamp);
         if (status != VRP_OK)
             return status;
-        if (!e->node.linked || e->stream != other || e->stamp != stamp)
+        if (!vrpi_is_idle(e) || e->stream != other || e->stamp != stamp)
             return VRP_OK; /* taken meanwhile: look again */
     }
     return vrpi_extent_move(core, e, s->arena, s->arena->base + s->first * core->granularity,
@@ -304,7 +307,7 @@ static void unclaim_over(vrpi_pool *core, const stretch *s, uint64_t over, vrp_s
 /* Moves a larger extent to the end of the block, over untouched space. */
 static vrp_status move_over(vrpi_pool *core, vrpi_request *request, vrpi_extent *e,
                             vrpi_stream *stream, const stretch *s) {
-    uint64_t over = e->bytes / core->granularity - s->count;
+    uint64_t over = VRPI_BYTES(e) / core->granularity - s->count;
     vrp_status status;
     VRPI_TRY(claim_over(core, s, over));
     status = move_here(core, request, e, stream, s);
@@ -341,10 +344,10 @@ static int reuse_idle(vrpi_pool *core, vrpi_request *request, vrpi_arena *arena,
     uint64_t g = core->granularity;
     uint64_t want = s->most * g < cap ? s->most * g : cap;
     vrpi_extent *e = pick(core, stream, s->most * g, 0);
-    if (e == NULL || e->bytes * 2 < want) {
+    if (e == NULL || VRPI_BYTES(e) * 2 < want) {
         /* one that is in flight on this very stream may fit better */
         vrpi_extent *other = pick(core, stream, s->most * g, 1);
-        if (e == NULL || (other != NULL && other->bytes > e->bytes))
+        if (e == NULL || (other != NULL && VRPI_BYTES(other) > VRPI_BYTES(e)))
             e = other;
     }
     if (e != NULL)
@@ -381,7 +384,7 @@ static void conclude(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t
             continue;
         e->fresh = 0;
         if (keep || vrpi_lost(core) != VRP_OK) {
-            created += e->bytes;
+            created += VRPI_BYTES(e);
             count++;
             continue;
         }

@@ -31,119 +31,103 @@ uint32_t vrpi_life_bucket(uint64_t size) {
 }
 
 /* The longest recent life of a size, forgotten slowly. */
-static void life_learn(const vrpi_pool *core, const vrpi_block *block) {
-    uint32_t *life = &block->arena->stream->life[vrpi_life_bucket(block->bytes)];
-    uint64_t lived = core->ticks - block->born + 1;
+static void life_learn(const vrpi_pool *core, const vrpi_arena *arena, const vrpi_block *block) {
+    uint32_t *life = &arena->stream->life[vrpi_life_bucket(VRPI_BYTES(block))];
+    uint64_t lived = (uint64_t)((uint32_t)core->ticks - block->born) + 1;
     uint64_t old = *life - *life / 10;
     *life = (uint32_t)(lived > old ? (lived > UINT32_MAX ? UINT32_MAX : lived) : old);
 }
 
-/* Puts `block` into the address list before or behind `at`. */
-static void link_block(vrpi_block *at, vrpi_block *block, int behind) {
-    vrpi_arena *arena = at->arena;
-    block->arena = arena;
-    block->prev = behind ? at : at->prev;
-    block->next = behind ? at->next : at;
-    if (block->prev != NULL)
-        block->prev->next = block;
-    else
-        arena->first = block;
-    if (block->next != NULL)
-        block->next->prev = block;
-    else
-        arena->last = block;
-}
-
-static void unlink_block(vrpi_block *block) {
-    vrpi_arena *arena = block->arena;
-    if (block->prev != NULL)
-        block->prev->next = block->next;
-    else
-        arena->first = block->next;
-    if (block->next != NULL)
-        block->next->prev = block->prev;
-    else
-        arena->last = block->prev;
-}
-
-static void tree_add(vrpi_block *block) {
-    if (block->arena->space != NULL)
-        vrpi_treap_insert(&block->arena->space->free, &block->node, block->bytes, block->addr);
-}
-
-static void tree_take(vrpi_block *block) {
-    if (block->node.linked)
-        vrpi_treap_remove(&block->arena->space->free, &block->node);
-}
-
-vrpi_block *vrpi_block_carve(vrpi_pool *core, vrpi_block *block, uint64_t addr, uint64_t bytes) {
-    vrpi_arena *arena = block->arena;
-    uint64_t start = block->addr, end = block->addr + block->bytes;
-    tree_take(block);
-    /* The larger remainder keeps the node, so that few granules change hands. */
-    if (end - (addr + bytes) > 0 && (addr > start || end - (addr + bytes) >= bytes)) {
-        vrpi_block *rest = block;
-        if (addr > start) {
-            rest = vrpi_block_node(core);
-            link_block(block, rest, 1);
-            vrpi_arena_cover(core, arena, rest, addr + bytes, end);
-        } else {
-            vrpi_block *taken = vrpi_block_node(core);
-            link_block(block, taken, 0);
-            vrpi_arena_cover(core, arena, taken, addr, addr + bytes);
-            block = taken;
-            block->addr = start;
-        }
-        rest->addr = addr + bytes;
-        rest->bytes = end - rest->addr;
-        rest->state = VRPI_FREE;
-        tree_add(rest);
-    } else if (end > addr + bytes) {
-        vrpi_block *rest = vrpi_block_node(core);
-        link_block(block, rest, 1);
-        rest->addr = addr + bytes;
-        rest->bytes = end - rest->addr;
-        vrpi_arena_cover(core, arena, rest, rest->addr, end);
-        tree_add(rest);
-    }
-    if (addr > start) {
-        vrpi_block *taken = vrpi_block_node(core);
-        link_block(block, taken, 1);
-        vrpi_arena_cover(core, arena, taken, addr, addr + bytes);
-        block->bytes = addr - start;
-        tree_add(block);
-        block = taken;
-    }
-    block->addr = addr;
-    block->bytes = bytes;
-    block->state = VRPI_LIVE;
+/* Puts a new node into the address list before or behind block number `at`. */
+static vrpi_block *link_new(vrpi_pool *core, vrpi_arena *arena, uint32_t at, int behind) {
+    uint32_t number = vrpi_block_node(core);
+    vrpi_block *block = vrpi_block_of(core, number), *beside = vrpi_block_of(core, at);
+    block->arena = arena->index;
+    block->prev = behind ? at : beside->prev;
+    block->next = behind ? beside->next : at;
+    *(block->prev != 0 ? &vrpi_prev(core, block)->next : &arena->first) = number;
+    *(block->next != 0 ? &vrpi_next(core, block)->prev : &arena->last) = number;
     return block;
 }
 
+/* Out of the address list, and no block any more. */
+static void drop(vrpi_pool *core, vrpi_arena *arena, const vrpi_block *block) {
+    uint32_t number = vrpi_number_of(core, block);
+    *(block->prev != 0 ? &vrpi_prev(core, block)->next : &arena->first) = block->next;
+    *(block->next != 0 ? &vrpi_next(core, block)->prev : &arena->last) = block->prev;
+    vrpi_block_node_free(core, number);
+}
+
+static void tree_add(const vrpi_pool *core, vrpi_arena *arena, const vrpi_block *block) {
+    if (arena->space != NULL)
+        vrpi_treap_insert(&arena->space->free, vrpi_number_of(core, block));
+}
+
+static void tree_take(vrpi_arena *arena, vrpi_block *block) {
+    if (block->node.parent != VRPI_UNLINKED)
+        vrpi_treap_remove(&arena->space->free, &block->node);
+}
+
+static void set_range(vrpi_block *block, uint64_t addr, uint64_t end) {
+    block->addr = addr;
+    block->units = VRPI_UNITS(end - addr);
+}
+
+vrpi_block *vrpi_block_carve(vrpi_pool *core, vrpi_block *block, uint64_t addr, uint64_t bytes) {
+    vrpi_arena *arena = vrpi_arena_of(core, block);
+    uint32_t number = vrpi_number_of(core, block);
+    uint64_t start = block->addr, end = block->addr + VRPI_BYTES(block);
+    uint64_t behind = end - (addr + bytes);
+    vrpi_block *taken = block;
+    tree_take(arena, block);
+    /* The larger remainder keeps the node, so that few granules change hands. */
+    if (addr == start && behind >= bytes && behind > 0) {
+        taken = link_new(core, arena, number, 0);
+        vrpi_arena_cover(core, arena, taken, addr, addr + bytes);
+        set_range(block, addr + bytes, end);
+        tree_add(core, arena, block);
+    } else if (behind > 0) {
+        vrpi_block *rest = link_new(core, arena, number, 1);
+        set_range(rest, addr + bytes, end);
+        vrpi_arena_cover(core, arena, rest, rest->addr, end);
+        tree_add(core, arena, rest);
+    }
+    if (addr > start) {
+        taken = link_new(core, arena, number, 1);
+        vrpi_arena_cover(core, arena, taken, addr, addr + bytes);
+        set_range(block, start, addr);
+        tree_add(core, arena, block);
+    }
+    set_range(taken, addr, addr + bytes);
+    vrpi_set_state(taken, VRPI_LIVE);
+    return taken;
+}
+
 void vrpi_block_merge(vrpi_pool *core, vrpi_block *block) {
-    vrpi_arena *arena = block->arena;
-    vrpi_block *other;
-    block->state = VRPI_FREE;
-    block->slab = NULL;
+    vrpi_arena *arena = vrpi_arena_of(core, block);
+    block->node.parent = VRPI_UNLINKED;
+    block->tag = 0;
+    vrpi_set_state(block, VRPI_FREE);
     for (int behind = 0; behind < 2; behind++) {
-        other = behind ? block->next : block->prev;
+        vrpi_block *other = behind ? vrpi_next(core, block) : vrpi_prev(core, block);
+        uint64_t from = block->addr, end = block->addr + VRPI_BYTES(block);
         if (other == NULL || other->state != VRPI_FREE)
             continue;
-        tree_take(other);
-        tree_take(block);
-        if (other->bytes > block->bytes) { /* the larger keeps its node */
+        tree_take(arena, other);
+        if (behind)
+            end += VRPI_BYTES(other);
+        else
+            from = other->addr;
+        if (other->units > block->units) { /* the larger keeps its node */
             vrpi_block *swap = block;
             block = other;
             other = swap;
         }
-        vrpi_arena_cover(core, arena, block, other->addr, other->addr + other->bytes);
-        if (other->addr < block->addr)
-            block->addr = other->addr;
-        block->bytes += other->bytes;
-        unlink_block(other);
-        vrpi_block_node_free(core, other);
+        vrpi_arena_cover(core, arena, block, other->addr, other->addr + VRPI_BYTES(other));
+        set_range(block, from, end);
+        drop(core, arena, other);
     }
-    tree_add(block);
+    tree_add(core, arena, block);
 }
 
 vrpi_block *vrpi_block_at(const vrpi_pool *core, const vrpi_arena *arena, uint64_t addr) {
@@ -151,8 +135,8 @@ vrpi_block *vrpi_block_at(const vrpi_pool *core, const vrpi_arena *arena, uint64
     if (addr < arena->base || addr >= arena->end)
         return NULL;
     block = arena->starts[vrpi_granule_of(core, arena, addr)];
-    while (block != NULL && block->addr + block->bytes <= addr)
-        block = block->next;
+    while (block != NULL && block->addr + VRPI_BYTES(block) <= addr)
+        block = vrpi_next(core, block);
     return block;
 }
 
@@ -164,36 +148,31 @@ vrpi_arena *vrpi_arena_at(const vrpi_pool *core, uint64_t addr) {
 }
 
 /* One block in use goes out of use; what is left of it is a node in the list. */
-static void retire_block(vrpi_pool *core, vrpi_block *block, uint64_t stamp) {
-    vrpi_arena *arena = block->arena;
+static void retire_block(vrpi_pool *core, vrpi_arena *arena, vrpi_block *block, uint64_t stamp) {
     if (arena->space != NULL) {
-        arena->space->freed_bytes += block->bytes;
-        life_learn(core, block);
+        arena->space->freed_bytes += VRPI_BYTES(block);
+        life_learn(core, arena, block);
     }
-    vrpi_extent_unuse(core, arena, block->addr, block->bytes, arena->stream, stamp);
-    vrpi_map_set(core, block->addr, block->slab != NULL ? block->bytes : VRPI_UNIT, NULL);
+    vrpi_extent_unuse(core, arena, block->addr, VRPI_BYTES(block), arena->stream, stamp);
+    vrpi_map_take(core, block);
     arena->used_blocks--;
 }
 
 void vrpi_block_free_run(vrpi_pool *core, vrpi_block *first, const vrpi_block *last,
                          uint64_t stamp) {
-    vrpi_arena *arena = first->arena;
-    uint64_t bytes = 0;
-    for (vrpi_block *b = first, *next;; b = next) {
-        int ends = b == last;
-        next = b->next;
-        bytes += b->bytes;
-        retire_block(core, b, stamp);
-        if (b != first) {
-            unlink_block(b);
-            vrpi_block_node_free(core, b);
-        }
-        if (ends)
-            break;
+    vrpi_arena *arena = vrpi_arena_of(core, first);
+    uint64_t end = last->addr + VRPI_BYTES(last);
+    retire_block(core, arena, first, stamp);
+    if (first != last) {
+        vrpi_block *b;
+        do {
+            b = vrpi_next(core, first);
+            retire_block(core, arena, b, stamp);
+            drop(core, arena, b);
+        } while (b != last);
+        vrpi_arena_cover(core, arena, first, first->addr, end);
+        set_range(first, first->addr, end);
     }
-    if (bytes != first->bytes)
-        vrpi_arena_cover(core, arena, first, first->addr, first->addr + bytes);
-    first->bytes = bytes;
     vrpi_block_merge(core, first);
     vrpi_arena_shrink(core, arena);
 }
@@ -203,32 +182,31 @@ void vrpi_block_free(vrpi_pool *core, vrpi_block *block, uint64_t stamp) {
 }
 
 void vrpi_block_cut(vrpi_pool *core, vrpi_block *block, uint64_t bytes, uint64_t stamp) {
-    vrpi_arena *arena = block->arena;
-    vrpi_block *rest = vrpi_block_node(core);
-    link_block(block, rest, 1);
-    rest->addr = block->addr + bytes;
-    rest->bytes = block->bytes - bytes;
-    rest->state = VRPI_PLACING;
-    block->bytes = bytes;
-    vrpi_arena_cover(core, arena, rest, rest->addr, rest->addr + rest->bytes);
+    vrpi_arena *arena = vrpi_arena_of(core, block);
+    uint64_t end = block->addr + VRPI_BYTES(block);
+    vrpi_block *rest = link_new(core, arena, vrpi_number_of(core, block), 1);
+    set_range(rest, block->addr + bytes, end);
+    vrpi_set_state(rest, VRPI_PLACING);
+    set_range(block, block->addr, rest->addr);
+    vrpi_arena_cover(core, arena, rest, rest->addr, end);
     /* the rest is a block of its own for a moment: it uses its extents too */
-    vrpi_extent_use(core, arena, rest->addr, rest->bytes);
-    vrpi_extent_unuse(core, arena, rest->addr, rest->bytes, arena->stream, stamp);
+    vrpi_extent_use(core, arena, rest->addr, end - rest->addr);
+    vrpi_extent_unuse(core, arena, rest->addr, end - rest->addr, arena->stream, stamp);
     vrpi_block_merge(core, rest);
 }
 
 uint64_t vrpi_largest_free(vrpi_pool *core) {
     uint64_t largest = 0;
     for (const vrpi_arena *a = core->arenas; a != NULL; a = a->next)
-        for (const vrpi_block *b = a->first; b != NULL; b = b->next) {
+        for (const vrpi_block *b = vrpi_first(core, a); b != NULL; b = vrpi_next(core, b)) {
             uint64_t run = 0, at = b->addr;
             if (b->state != VRPI_FREE)
                 continue;
-            while (at < b->addr + b->bytes) { /* backed runs within the block */
+            while (at < b->addr + VRPI_BYTES(b)) { /* backed runs within the block */
                 const vrpi_extent *e = a->granules[vrpi_granule_of(core, a, at)];
                 uint64_t next = a->base + (vrpi_granule_of(core, a, at) + 1) * core->granularity;
-                if (next > b->addr + b->bytes)
-                    next = b->addr + b->bytes;
+                if (next > b->addr + VRPI_BYTES(b))
+                    next = b->addr + VRPI_BYTES(b);
                 run = e != NULL && e->state == VRPI_EXTENT_BACKED ? run + (next - at) : 0;
                 if (run > largest)
                     largest = run;

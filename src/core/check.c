@@ -22,11 +22,11 @@ static vrp_status broken(const char *what, uint64_t where) {
         return broken(what, where);
 
 static vrp_status check_slab(vrpi_pool *core, const vrpi_block *b, recount *r) {
-    const vrpi_slab *s = b->slab;
+    const vrpi_slab *s = vrpi_slab_of(b);
     uint32_t free_slots = 0, listed = 0;
     HOLDS(s != NULL && s->block == b && s->addr == b->addr, "a slab and its block disagree",
           b->addr)
-    HOLDS(s->stream == b->arena->stream, "a slab of another stream", b->addr)
+    HOLDS(s->stream == vrpi_arena_of(core, b)->stream, "a slab of another stream", b->addr)
     for (uint32_t i = 0; i < s->slot_count; i++) {
         const vrpi_slot *slot = &s->slot[i];
         switch (atomic_load_explicit(&slot->state, memory_order_relaxed)) {
@@ -56,7 +56,7 @@ static vrp_status check_slab(vrpi_pool *core, const vrpi_block *b, recount *r) {
     HOLDS(listed == free_slots, "a slab's free list is broken", b->addr)
     HOLDS(s->free_count < s->slot_count, "an empty slab is kept", b->addr)
     HOLDS((s->free_count > 0) == (s->link != NULL), "a slab is in the wrong list", b->addr)
-    for (uint64_t at = b->addr; at < b->addr + b->bytes; at += VRPI_CELL)
+    for (uint64_t at = b->addr; at < b->addr + VRPI_BYTES(b); at += VRPI_CELL)
         HOLDS(vrpi_map_get(core, at) == b, "the address table misses a slab", at)
     r->slabs++;
     return VRP_OK;
@@ -65,15 +65,19 @@ static vrp_status check_slab(vrpi_pool *core, const vrpi_block *b, recount *r) {
 static vrp_status check_block(vrpi_pool *core, const vrpi_block *b, recount *r) {
     uint8_t state = b->state;
     uint64_t at = b->addr;
-    HOLDS(b->bytes > 0 && b->bytes % VRPI_UNIT == 0, "a block's size is off the grid", at)
+    HOLDS(b->units > 0, "a block has no size", at)
     HOLDS(state == VRPI_FREE || state == VRPI_GHOST || at % VRPI_UNIT == 0, "misaligned block", at)
-    HOLDS(b->node.linked == (uint32_t)(state == VRPI_FREE && b->arena->space != NULL),
-          "a block is or is not in the tree of free ones", at)
     if (state == VRPI_FREE) {
-        HOLDS(b->next == NULL || b->next->state != VRPI_FREE, "free neighbours are not merged", at)
-        HOLDS(!b->node.linked || (b->node.bytes == b->bytes && b->node.addr == at),
-              "a free block's key is stale", at)
-        r->free_blocks += b->node.linked;
+        const vrpi_arena *a = vrpi_arena_of(core, b);
+        const vrpi_block *next = vrpi_next(core, b);
+        HOLDS(vrpi_in_tree(b) == (a->space != NULL),
+              "a block is or is not in the tree of free ones", at)
+        HOLDS(next == NULL || next->state != VRPI_FREE, "free neighbours are not merged", at)
+        if (a->space != NULL) {
+            HOLDS(vrpi_treap_at_least(&a->space->free, VRPI_BYTES(b), at) == &b->node,
+                  "a free block is not where its size belongs", at)
+            r->free_blocks++;
+        }
         return VRP_OK;
     }
     if (state == VRPI_GHOST) {
@@ -85,13 +89,14 @@ static vrp_status check_block(vrpi_pool *core, const vrpi_block *b, recount *r) 
     if (state == VRPI_SLAB)
         return check_slab(core, b, r);
     HOLDS(vrpi_map_get(core, at) == b, "the address table misses a block", at)
-    HOLDS(b->requested <= b->bytes || state != VRPI_LIVE, "more requested than there is", at)
     if (state == VRPI_CACHED)
-        r->cached += b->bytes;
-    if (state == VRPI_LIVE || state == VRPI_GROWABLE) {
-        r->allocated += b->bytes;
-        r->requested += b->requested;
-        r->tag_allocated[b->tag] += b->bytes;
+        r->cached += VRPI_BYTES(b);
+    if (vrpi_is_live(b) || state == VRPI_GROWABLE) {
+        HOLDS(vrpi_requested(b) <= VRPI_BYTES(b), "more requested than there is", at)
+        HOLDS(b->tag < VRP_TAG_COUNT, "a block has no such tag", at)
+        r->allocated += VRPI_BYTES(b);
+        r->requested += vrpi_requested(b);
+        r->tag_allocated[b->tag] += VRPI_BYTES(b);
         r->blocks++;
     }
     return VRP_OK;
@@ -100,26 +105,26 @@ static vrp_status check_block(vrpi_pool *core, const vrpi_block *b, recount *r) 
 /* How many blocks in use touch the extent, and that those in use are backed. */
 static vrp_status check_extent(vrpi_pool *core, const vrpi_extent *e, recount *r) {
     uint64_t first = vrpi_granule_of(core, e->arena, e->addr);
-    uint64_t last = vrpi_granule_of(core, e->arena, e->addr + e->bytes - 1);
+    uint64_t last = vrpi_granule_of(core, e->arena, e->addr + VRPI_BYTES(e) - 1);
     uint32_t live = 0;
     for (uint64_t i = first; i <= last; i++)
         HOLDS(i < e->arena->granule_count && e->arena->granules[i] == e,
               "a granule does not know its extent", e->addr)
     for (const vrpi_block *b = vrpi_block_at(core, e->arena, e->addr);
-         b != NULL && b->addr < e->addr + e->bytes; b = b->next)
+         b != NULL && b->addr < e->addr + VRPI_BYTES(e); b = vrpi_next(core, b))
         live += b->state != VRPI_FREE && b->state != VRPI_GHOST;
     r->extents++;
-    r->reserved += e->bytes;
+    r->reserved += VRPI_BYTES(e);
     r->marked += e->marked;
     if (e->state == VRPI_EXTENT_TRANSIT)
         return VRP_OK;
     HOLDS(live == e->live || (e->arena->klass == VRPI_CLASS_GROWABLE && core->threads_busy),
           "an extent's count of blocks is wrong", e->addr)
-    HOLDS(e->node.linked == (e->live == 0 && vrpi_is_shared(e->arena)),
+    HOLDS(vrpi_is_idle(e) == (e->live == 0 && vrpi_is_shared(e->arena)),
           "an extent is or is not among the idle ones", e->addr)
     if (e->live == 0 && vrpi_is_shared(e->arena)) {
         r->idle++;
-        r->idle_bytes += e->bytes;
+        r->idle_bytes += VRPI_BYTES(e);
     }
     return VRP_OK;
 }
@@ -127,24 +132,26 @@ static vrp_status check_extent(vrpi_pool *core, const vrpi_extent *e, recount *r
 static vrp_status check_arena(vrpi_pool *core, const vrpi_arena *a, recount *r) {
     uint64_t at = a->base, used = 0, backed = 0;
     const vrpi_block *last = NULL;
-    for (const vrpi_block *b = a->first; b != NULL; b = b->next) {
-        HOLDS(b->addr == at && b->prev == last && b->arena == a, "blocks do not tile the arena", at)
+    for (const vrpi_block *b = vrpi_first(core, a); b != NULL; b = vrpi_next(core, b)) {
+        HOLDS(b->addr == at && vrpi_prev(core, b) == last && vrpi_arena_of(core, b) == a,
+              "blocks do not tile the arena", at)
         VRPI_TRY(check_block(core, b, r));
         used += b->state != VRPI_FREE;
-        at += b->bytes;
+        at += VRPI_BYTES(b);
         last = b;
     }
-    HOLDS(at == a->end && last == a->last, "the arena ends elsewhere", at)
+    HOLDS(at == a->end && last == vrpi_last(core, a), "the arena ends elsewhere", at)
     HOLDS(used == a->used_blocks, "an arena's count of blocks is wrong", a->base)
     for (uint64_t i = 0; i < a->granule_count; i++) {
         uint64_t addr = a->base + i * core->granularity;
         const vrpi_block *b = addr < a->end ? a->starts[i] : NULL;
         if (a->granules[i] != NULL)
             backed += core->granularity;
-        HOLDS(b == NULL || (b->arena == a && b->addr <= addr && b->addr + b->bytes > addr),
+        HOLDS(b == NULL || (vrpi_arena_of(core, b) == a && b->addr <= addr &&
+                            b->addr + VRPI_BYTES(b) > addr),
               "a granule names the wrong block", addr)
         HOLDS(addr >= a->end || b != NULL, "a granule names no block", addr)
-        for (; b != NULL && b->addr < addr + core->granularity; b = b->next)
+        for (; b != NULL && b->addr < addr + core->granularity; b = vrpi_next(core, b))
             HOLDS(b->state == VRPI_FREE || b->state == VRPI_GHOST || b->state == VRPI_PLACING ||
                       a->granules[i] != NULL,
                   "a block in use has no memory", addr)
@@ -200,8 +207,15 @@ static vrp_status check_all(vrpi_pool *core) {
     memset(&r, 0, sizeof r);
     for (const vrpi_arena *a = core->arenas; a != NULL; a = a->next)
         VRPI_TRY(check_arena(core, a, &r));
-    for (const vrpi_extent *e = core->extents; e != NULL; e = e->next)
-        VRPI_TRY(check_extent(core, e, &r));
+    for (const vrpi_arena *a = core->arenas; a != NULL; a = a->next) {
+        uint64_t granule = 0, before = 0;
+        for (const vrpi_extent *e; (e = vrpi_extent_next(core, a, &granule)) != NULL;) {
+            HOLDS(e->arena == a && e->addr >= a->base + before * core->granularity,
+                  "an extent is in a granule that it does not back", e->addr)
+            before = granule;
+            VRPI_TRY(check_extent(core, e, &r));
+        }
+    }
     VRPI_TRY(check_trees(core, &r));
     status = check_counters(core, &r);
     return status;

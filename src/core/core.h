@@ -25,31 +25,130 @@ void *vrpi_host_alloc(vrpi_pool *core, size_t bytes); /* zeroed; NULL: none */
 void vrpi_host_free(vrpi_pool *core, void *ptr, size_t bytes);
 /* Makes sure that that many nodes can be taken without failing. */
 vrp_status vrpi_nodes_reserve(vrpi_pool *core, uint32_t blocks, uint32_t extents, uint32_t ghosts);
-vrpi_block *vrpi_block_node(vrpi_pool *core);
+uint32_t vrpi_block_node(vrpi_pool *core); /* its number */
 vrpi_extent *vrpi_extent_node(vrpi_pool *core);
 vrpi_ghost *vrpi_ghost_node(vrpi_pool *core);
-void vrpi_block_node_free(vrpi_pool *core, vrpi_block *block);
+void vrpi_block_node_free(vrpi_pool *core, uint32_t number);
 void vrpi_extent_node_free(vrpi_pool *core, vrpi_extent *extent);
 void vrpi_ghost_node_free(vrpi_pool *core, vrpi_ghost *ghost);
-void vrpi_host_end(vrpi_pool *core); /* frees every chunk */
+char *vrpi_chunk_new(vrpi_pool *core, size_t *out_bytes); /* kept to the pool's end; NULL: none */
+void vrpi_host_end(vrpi_pool *core);                      /* frees every chunk */
 
-/* ---- map.c: address to block ---- */
-vrp_status vrpi_map_init(vrpi_pool *core);
+/* ---- blocks by number ---- */
+static inline vrpi_block *vrpi_block_of(const vrpi_pool *core, uint32_t number) {
+    return number == 0 ? NULL : (vrpi_block *)vrpi_node_at(&core->block_nodes, number);
+}
+static inline vrpi_block *vrpi_next(const vrpi_pool *core, const vrpi_block *block) {
+    return vrpi_block_of(core, block->next);
+}
+static inline vrpi_block *vrpi_prev(const vrpi_pool *core, const vrpi_block *block) {
+    return vrpi_block_of(core, block->prev);
+}
+static inline vrpi_block *vrpi_first(const vrpi_pool *core, const vrpi_arena *arena) {
+    return vrpi_block_of(core, arena->first);
+}
+static inline vrpi_block *vrpi_last(const vrpi_pool *core, const vrpi_arena *arena) {
+    return vrpi_block_of(core, arena->last);
+}
+static inline vrpi_arena *vrpi_arena_of(const vrpi_pool *core, const vrpi_block *block) {
+    return core->arena_at[block->arena];
+}
+/* The number of a block that is in its arena's list: its neighbour knows it. */
+static inline uint32_t vrpi_number_of(const vrpi_pool *core, const vrpi_block *block) {
+    return block->prev != 0 ? vrpi_prev(core, block)->next : vrpi_arena_of(core, block)->first;
+}
+static inline vrpi_slab *vrpi_slab_of(const vrpi_block *block) {
+    return block->state == VRPI_SLAB ? block->slab : NULL;
+}
+static inline uint64_t vrpi_requested(const vrpi_block *block) {
+    return block->state == VRPI_SHARED ? block->uses->requested : block->requested;
+}
+/* The lock orders states, but for hits, which change their own blocks alone. */
+static inline void vrpi_set_state(vrpi_block *block, uint8_t state) {
+    atomic_store_explicit(&block->state, state, memory_order_relaxed);
+}
+static inline int vrpi_is_live(const vrpi_block *block) {
+    return block->state == VRPI_LIVE || block->state == VRPI_SHARED;
+}
+/* Whether a block is in its space's tree, an extent among the idle ones. */
+static inline int vrpi_in_tree(const vrpi_block *block) {
+    return block->state == VRPI_FREE && block->node.parent != VRPI_UNLINKED;
+}
+static inline int vrpi_is_idle(const vrpi_extent *extent) {
+    return extent->node.parent != VRPI_UNLINKED;
+}
+/* For how many operations it has been. */
+static inline uint32_t vrpi_idle_for(const vrpi_pool *core, const vrpi_extent *extent) {
+    return (uint32_t)core->ticks - extent->idle_since;
+}
+
+/* ---- map.c: address to block ---- (lock held but for the reads) */
 void vrpi_map_end(vrpi_pool *core);
 vrp_status vrpi_map_prepare(vrpi_pool *core, uint64_t addr, uint64_t bytes); /* leaves exist */
-void vrpi_map_set(vrpi_pool *core, uint64_t addr, uint64_t bytes, void *block);
+vrp_status vrpi_map_refill(vrpi_pool *core);
+/* One vrpi_map_put cannot fail then. */
+static inline vrp_status vrpi_map_reserve(vrpi_pool *core) {
+    return core->cells_spare >= VRPI_CELLS_RESERVE ? VRP_OK : vrpi_map_refill(core);
+}
+void vrpi_map_put(vrpi_pool *core, vrpi_block *block);
+void vrpi_map_take(vrpi_pool *core, vrpi_block *block);
 
+static inline int vrpi_covers(const vrpi_block *block) { return block->tag == VRPI_TAG_SLAB; }
+
+/* A table of cells: entries, and before them words of keys, a byte each, the first
+ * word next to the entries. The largest kind has no keys, but an entry for each
+ * cell, and their count behind. */
+static inline uint32_t vrpi_cells_words(uint32_t kind) {
+    return kind == VRPI_CELLS_DIRECT ? 0 : kind <= 3 ? 1 : kind - 2;
+}
+static inline _Atomic uint64_t *vrpi_cells_key(const char *table, uint32_t word) {
+    return (_Atomic uint64_t *)(uintptr_t)table - 1 - word;
+}
+static inline _Atomic(vrpi_block *) *vrpi_cells_entry(const char *table, uint32_t i) {
+    return (_Atomic(vrpi_block *) *)(uintptr_t)table + i;
+}
+static inline uint64_t *vrpi_cells_count(const char *table) {
+    enum { CELLS = 1 << (VRPI_MAP_SHIFT - VRPI_CELL_SHIFT) };
+    return (uint64_t *)(uintptr_t)(table + CELLS * sizeof(vrpi_block *));
+}
+/* The entry of the cell; NULL: there is none. */
+static inline _Atomic(vrpi_block *) *vrpi_cells_find(const char *table, uint32_t kind,
+                                                     uint64_t cell) {
+    const uint64_t ones = VRPI_CELLS_TOPS >> 7;
+    for (uint32_t w = 0;;) {
+        /* a byte that is equal becomes 0; of the zero bytes the lowest is found for sure */
+        uint64_t x =
+            atomic_load_explicit(vrpi_cells_key(table, w), memory_order_acquire) ^ cell * ones;
+        uint64_t equal = (x - ones) & ~x & VRPI_CELLS_TOPS;
+        if (equal != 0)
+            return vrpi_cells_entry(table, w * 8 + (uint32_t)__builtin_ctzll(equal) / 8);
+        if (kind <= 3 || ++w == kind - 2)
+            return NULL;
+    }
+}
+
+/* What may start at an address, or be the slab that covers it: whoever asks
+ * compares it with the address. Inside the thread's gate, or with the lock held. */
 static inline vrpi_block *vrpi_map_get(const vrpi_pool *core, uint64_t addr) {
-    _Atomic(void *) *leaf;
-    if (addr >> VRPI_ADDRESS_BITS != 0)
+    const _Atomic(char *) *at;
+    char *next;
+    uint64_t cell = addr >> VRPI_CELL_SHIFT & ((1 << (VRPI_MAP_SHIFT - VRPI_CELL_SHIFT)) - 1);
+    uint64_t gib = (addr >> VRPI_LEAF_SHIFT) - core->first_leaf;
+    _Atomic(vrpi_block *) *entry;
+    uint32_t kind;
+    if (gib >= core->leaf_count)
         return NULL;
-    /* acquire pairs with the release in vrpi_map_set: a block that is seen is filled in */
-    leaf = atomic_load_explicit(&core->leaves[addr >> VRPI_LEAF_SHIFT], memory_order_acquire);
-    if (leaf == NULL)
-        return NULL;
-    return atomic_load_explicit(
-        &leaf[(addr & ((UINT64_C(1) << VRPI_LEAF_SHIFT) - 1)) >> VRPI_CELL_SHIFT],
-        memory_order_acquire);
+    /* acquire pairs with the release in map.c: what is seen is filled in */
+    next = atomic_load_explicit(&core->leaves[gib], memory_order_acquire);
+    at = (const _Atomic(char *) *)(void *)next + (addr >> VRPI_MAP_SHIFT & 511);
+    next = atomic_load_explicit(at, memory_order_acquire);
+    kind = (uint32_t)((uintptr_t)next & 7);
+    if (kind == 0)
+        return (vrpi_block *)(void *)next;
+    next -= kind;
+    entry = kind == VRPI_CELLS_DIRECT ? vrpi_cells_entry(next, (uint32_t)cell)
+                                      : vrpi_cells_find(next, kind, cell);
+    return entry == NULL ? NULL : atomic_load_explicit(entry, memory_order_acquire);
 }
 
 /* ---- sizeclass.h has the classes of small requests ---- */
@@ -161,6 +260,9 @@ vrp_status vrpi_arena_grow_space(vrpi_pool *core, vrpi_stream *stream, uint8_t k
 vrp_status vrpi_arena_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out);
 vrp_status vrpi_arena_release(vrpi_pool *core, vrpi_arena *arena); /* empty, nothing mapped */
 void vrpi_arena_forget(vrpi_pool *core, vrpi_arena *arena);        /* host memory only */
+vrpi_arena *vrpi_arena_new(vrpi_pool *core); /* with an index, in no list; NULL: no memory */
+void vrpi_arena_delete(vrpi_pool *core, vrpi_arena *arena); /* one that is in no list */
+void vrpi_arena_link(vrpi_pool *core, vrpi_arena *arena);
 vrp_status vrpi_arena_granules(vrpi_pool *core, vrpi_arena *arena, uint64_t end);
 int vrpi_arena_reclaim(vrpi_pool *core); /* gives up address ranges nobody uses; 1: did */
 void vrpi_arena_attach(vrpi_pool *core, vrpi_arena *arena, vrpi_stream *stream, uint8_t klass);
@@ -176,6 +278,19 @@ static inline uint64_t vrpi_granule_of(const vrpi_pool *core, const vrpi_arena *
 }
 
 /* ---- extent.c ---- (lock held) */
+/* The extents of an arena one after the other; *granule begins at 0. */
+static inline vrpi_extent *vrpi_extent_next(const vrpi_pool *core, const vrpi_arena *arena,
+                                            uint64_t *granule) {
+    while (*granule < arena->granule_count) {
+        vrpi_extent *e = arena->granules[*granule];
+        if (e != NULL && e != &core->claimed) {
+            *granule = vrpi_granule_of(core, arena, e->addr + VRPI_BYTES(e) - 1) + 1;
+            return e;
+        }
+        ++*granule;
+    }
+    return NULL;
+}
 void vrpi_extent_link(vrpi_pool *core, vrpi_extent *extent); /* into arena, list, idle */
 void vrpi_extent_unlink(vrpi_pool *core, vrpi_extent *extent);
 void vrpi_extent_use(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t bytes);
@@ -294,7 +409,8 @@ vrpi_uses **vrpi_uses_place(vrpi_pool *core, vrpi_block *block,
                             vrp_devptr ptr); /* NULL: no memory */
 /* 0: no host memory. stream NULL: an entry for nobody yet. */
 int vrpi_uses_add(vrpi_pool *core, vrpi_uses **place, vrp_devptr ptr, vrpi_stream *stream);
-void vrpi_uses_announce(vrpi_block *block, vrp_devptr ptr);
+int vrpi_uses_announce(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *stream);
+void vrpi_uses_unannounce(vrpi_pool *core, vrpi_block *block, vrpi_uses **place);
 void vrpi_uses_stamp(vrpi_uses *uses);
 int vrpi_uses_done(const vrpi_uses *uses);
 int vrpi_fence(vrpi_pool *core, vrpi_thread *t,

@@ -21,8 +21,9 @@ vrp_status vrpi_export_place(vrpi_pool *core, vrpi_request *r, vrpi_stream *stre
     if (status != VRP_OK)
         return status; /* an empty range is reclaimed in time */
     vrpi_arena_extend(core, arena, arena->base + bytes);
-    block = vrpi_block_carve(core, arena->last, arena->base, bytes);
-    block->state = VRPI_PLACING;
+    block = vrpi_block_carve(core, vrpi_last(core, arena), arena->base, bytes);
+    vrpi_set_state(block, VRPI_PLACING);
+    vrpi_map_put(core, block);
     arena->used_blocks++;
     while (vrpi_growth_is_barred(core, bytes) && vrpi_release_one(core, bytes))
         continue;
@@ -32,6 +33,7 @@ vrp_status vrpi_export_place(vrpi_pool *core, vrpi_request *r, vrpi_stream *stre
                      : vrpi_extent_create(core, arena, block->addr, bytes);
     while (status == VRP_OUT_OF_DEVICE_MEMORY && (status = vrpi_oom(core, r, bytes)) == VRP_OK);
     if (status != VRP_OK) {
+        vrpi_map_take(core, block);
         arena->used_blocks--;
         vrpi_block_merge(core, block);
         vrpi_arena_shrink(core, arena);
@@ -39,15 +41,17 @@ vrp_status vrpi_export_place(vrpi_pool *core, vrpi_request *r, vrpi_stream *stre
     }
     vrpi_reserved_commit(core, bytes, 1);
     arena->space->taken_bytes += bytes;
-    block->born = core->ticks;
+    block->born = (uint32_t)core->ticks;
     *out = block;
     return VRP_OK;
 }
 
 /* The one extent that a block fills, or NULL. */
 static vrpi_extent *extent_of(const vrpi_pool *core, const vrpi_block *block) {
-    vrpi_extent *e = block->arena->granules[vrpi_granule_of(core, block->arena, block->addr)];
-    return e != NULL && e != &core->claimed && e->addr == block->addr && e->bytes == block->bytes
+    const vrpi_arena *arena = vrpi_arena_of(core, block);
+    vrpi_extent *e = arena->granules[vrpi_granule_of(core, arena, block->addr)];
+    return e != NULL && e != &core->claimed && e->addr == block->addr &&
+                   VRPI_BYTES(e) == VRPI_BYTES(block)
                ? e
                : NULL;
 }
@@ -66,7 +70,7 @@ static vrp_status kind_check(const vrpi_pool *core, const vrpi_block *block, int
                                     : o->range_export == NULL)
         return vrpi_fail(VRP_NOT_SUPPORTED, "the driver or the backing cannot export %s",
                          kind == VRP_EXPORT_POSIX_FD ? "handles as descriptors" : "DMA-BUFs");
-    *out = block->slab == NULL ? extent_of(core, block) : NULL;
+    *out = vrpi_slab_of(block) == NULL ? extent_of(core, block) : NULL;
     if (*out == NULL && core->backing == VRP_BACKING_VMM)
         return vrpi_fail(VRP_INVALID_ARGUMENT,
                          "0x%llx shares its memory with other blocks: it was not allocated with "
@@ -100,7 +104,8 @@ static vrpi_uses *find_exported(vrpi_pool *core, vrp_devptr ptr, vrpi_uses ***ou
     for (vrpi_uses *u = core->deferred; u != NULL; u = u->next)
         if (u->ptr == ptr && u->exports > 0)
             return u;
-    if (block == NULL || (block->slab == NULL && block->addr != ptr))
+    if (block == NULL ||
+        (vrpi_slab_of(block) == NULL && (block->addr != ptr || block->state != VRPI_SHARED)))
         return NULL;
     place = vrpi_uses_place(core, block, ptr);
     if (place == NULL || *place == NULL || (*place)->exports == 0)
@@ -110,17 +115,16 @@ static vrpi_uses *find_exported(vrpi_pool *core, vrp_devptr ptr, vrpi_uses ***ou
 }
 
 static uint64_t bytes_of(const vrpi_block *block) {
-    return block->slab != NULL ? block->slab->slot_bytes : block->bytes;
+    const vrpi_slab *slab = vrpi_slab_of(block);
+    return slab != NULL ? slab->slot_bytes : VRPI_BYTES(block);
 }
 
 static void close_one(vrpi_pool *core, vrpi_uses *uses, vrpi_uses **place) {
     if (--uses->exports > 0)
         return;
     core->exported_bytes -= bytes_of(vrpi_map_get(core, uses->ptr));
-    if (place != NULL && uses->count == 0) { /* live, and nobody else uses it */
-        vrpi_uses_free(core, uses);
-        *place = NULL;
-    }
+    if (place != NULL && uses->count == 0) /* live, and nobody else uses it */
+        vrpi_uses_unannounce(core, vrpi_map_get(core, uses->ptr), place);
 }
 
 static vrp_status export_block(vrpi_pool *core, vrp_devptr ptr, vrp_export_info *info) {
@@ -130,11 +134,10 @@ static vrp_status export_block(vrpi_pool *core, vrp_devptr ptr, vrp_export_info 
     vrp_status status;
     VRPI_TRY(vrpi_free_check(core, ptr, &block));
     VRPI_TRY(kind_check(core, block, info->kind, &extent));
-    place = vrpi_uses_place(core, block, ptr);
-    if (place == NULL || !vrpi_uses_add(core, place, ptr, NULL))
+    if (!vrpi_uses_announce(core, block, ptr, NULL))
         return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory to remember an export");
+    place = vrpi_uses_place(core, block, ptr);
     uses = *place;
-    vrpi_uses_announce(block, ptr);
     if (uses->exports++ == 0)
         core->exported_bytes += bytes_of(block);
     info->bytes = bytes_of(block);
@@ -144,7 +147,7 @@ static vrp_status export_block(vrpi_pool *core, vrp_devptr ptr, vrp_export_info 
         close_one(core, uses, place);
         (void)vrpi_deferred_poll(core);
     } else if (info->kind == VRP_EXPORT_IPC) {
-        info->offset_bytes = ptr - block->arena->base;
+        info->offset_bytes = ptr - vrpi_arena_of(core, block)->base;
     }
     return status;
 }

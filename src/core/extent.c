@@ -36,16 +36,16 @@ void vrpi_reserved_sub(vrpi_pool *core, uint64_t bytes) {
 void vrpi_idle_add(vrpi_pool *core, vrpi_extent *extent) {
     if (!vrpi_is_shared(extent->arena))
         return;
-    vrpi_treap_insert(&core->idle, &extent->node, extent->bytes, extent->addr);
-    core->idle_bytes += extent->bytes;
-    extent->idle_since = core->ticks;
+    vrpi_treap_insert(&core->idle, extent->number);
+    core->idle_bytes += VRPI_BYTES(extent);
+    extent->idle_since = (uint32_t)core->ticks;
 }
 
 void vrpi_idle_remove(vrpi_pool *core, vrpi_extent *extent) {
-    if (!extent->node.linked)
+    if (!vrpi_is_idle(extent))
         return; /* a graph pool's */
     vrpi_treap_remove(&core->idle, &extent->node);
-    core->idle_bytes -= extent->bytes;
+    core->idle_bytes -= VRPI_BYTES(extent);
     core->marked_count -= extent->marked;
     extent->marked = 0;
 }
@@ -59,26 +59,18 @@ static void granules_set(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint
 }
 
 void vrpi_extent_link(vrpi_pool *core, vrpi_extent *extent) {
-    extent->next = core->extents;
-    extent->link = &core->extents;
-    if (extent->next != NULL)
-        extent->next->link = &extent->next;
-    core->extents = extent;
     core->extent_count++;
-    extent->arena->backed_bytes += extent->bytes;
-    granules_set(core, extent->arena, extent->addr, extent->bytes, extent);
+    extent->arena->backed_bytes += VRPI_BYTES(extent);
+    granules_set(core, extent->arena, extent->addr, VRPI_BYTES(extent), extent);
     if (extent->live == 0)
         vrpi_idle_add(core, extent);
 }
 
 void vrpi_extent_unlink(vrpi_pool *core, vrpi_extent *extent) {
-    *extent->link = extent->next;
-    if (extent->next != NULL)
-        extent->next->link = extent->link;
     core->extent_count--;
-    extent->arena->backed_bytes -= extent->bytes;
-    granules_set(core, extent->arena, extent->addr, extent->bytes, NULL);
-    if (extent->node.linked)
+    extent->arena->backed_bytes -= VRPI_BYTES(extent);
+    granules_set(core, extent->arena, extent->addr, VRPI_BYTES(extent), NULL);
+    if (vrpi_is_idle(extent))
         vrpi_idle_remove(core, extent);
 }
 
@@ -89,9 +81,9 @@ void vrpi_extent_use(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64_t
             at = arena->base + (vrpi_granule_of(core, arena, at) + 1) * core->granularity;
             continue;
         }
-        if (e->live++ == 0 && e->node.linked)
+        if (e->live++ == 0 && vrpi_is_idle(e))
             vrpi_idle_remove(core, e);
-        at = e->addr + e->bytes;
+        at = e->addr + VRPI_BYTES(e);
     }
 }
 
@@ -109,7 +101,7 @@ void vrpi_extent_unuse(vrpi_pool *core, vrpi_arena *arena, uint64_t addr, uint64
         }
         if (--e->live == 0)
             vrpi_idle_add(core, e);
-        at = e->addr + e->bytes;
+        at = e->addr + VRPI_BYTES(e);
     }
 }
 
@@ -149,7 +141,8 @@ void vrpi_orphan_keep(vrpi_pool *core, vrpi_orphan orphan) {
  * memory is not the device's again while that stands. */
 static void stray_keep(vrpi_pool *core, vrpi_extent *extent, uint64_t mapped) {
     uint32_t before = core->orphan_count;
-    vrpi_orphan_keep(core, (vrpi_orphan){.bytes = extent->bytes, .addr = mapped, .extent = extent});
+    vrpi_orphan_keep(core,
+                     (vrpi_orphan){.bytes = VRPI_BYTES(extent), .addr = mapped, .extent = extent});
     if (core->orphan_count > before)
         extent->ghosts++;
 }
@@ -217,7 +210,7 @@ vrp_status vrpi_extent_create(vrpi_pool *core, vrpi_arena *arena, uint64_t addr,
     }
     core->extents_created++;
     extent->addr = addr;
-    extent->bytes = bytes;
+    extent->units = VRPI_UNITS(bytes);
     extent->handle = handle;
     extent->arena = arena;
     extent->live = 1;
@@ -226,7 +219,7 @@ vrp_status vrpi_extent_create(vrpi_pool *core, vrpi_arena *arena, uint64_t addr,
 }
 
 vrp_status vrpi_extent_release(vrpi_pool *core, vrpi_extent *extent) {
-    uint64_t addr = extent->addr, bytes = extent->bytes;
+    uint64_t addr = extent->addr, bytes = VRPI_BYTES(extent);
     vrpi_arena *arena = extent->arena;
     vrp_status status, released = VRP_OK;
     if (core->backing == VRP_BACKING_MALLOC)
@@ -261,19 +254,19 @@ vrp_status vrpi_extent_release(vrpi_pool *core, vrpi_extent *extent) {
 /* What is left of a move: the extent stands at its new place. */
 static void settle_at(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *arena, uint64_t addr) {
     vrpi_arena *old = extent->arena;
-    granules_set(core, old, extent->addr, extent->bytes, NULL);
-    old->backed_bytes -= extent->bytes;
-    arena->backed_bytes += extent->bytes;
+    granules_set(core, old, extent->addr, VRPI_BYTES(extent), NULL);
+    old->backed_bytes -= VRPI_BYTES(extent);
+    arena->backed_bytes += VRPI_BYTES(extent);
     extent->arena = arena;
     extent->addr = addr;
     extent->live = 1;
     extent->state = VRPI_EXTENT_BACKED;
-    granules_set(core, arena, addr, extent->bytes, extent);
+    granules_set(core, arena, addr, VRPI_BYTES(extent), extent);
 }
 
 static vrp_status move_done(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *arena,
                             uint64_t addr) {
-    uint64_t old_addr = extent->addr, bytes = extent->bytes;
+    uint64_t old_addr = extent->addr, bytes = VRPI_BYTES(extent);
     vrpi_arena *old = extent->arena;
     vrp_status status, unmapped;
     uint64_t mapped = 0;
@@ -308,10 +301,10 @@ static vrp_status move_done(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *ar
 
 static vrp_status move_early(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *arena, uint64_t addr,
                              vrpi_stream *stream) {
-    uint64_t old_addr = extent->addr, bytes = extent->bytes;
+    uint64_t old_addr = extent->addr, bytes = VRPI_BYTES(extent);
     vrpi_arena *old = extent->arena;
     vrpi_ghost *ghost = vrpi_ghost_node(core);
-    vrpi_block *spare[2] = {vrpi_block_node(core), vrpi_block_node(core)};
+    uint32_t spare[2] = {vrpi_block_node(core), vrpi_block_node(core)};
     vrp_status status;
     uint64_t mapped = 0;
     if (extent->stream != NULL)
@@ -336,7 +329,7 @@ static vrp_status move_early(vrpi_pool *core, vrpi_extent *extent, vrpi_arena *a
     ghost->stream = extent->stream;
     ghost->stamp = extent->stamp;
     ghost->block = vrpi_block_carve(core, vrpi_block_at(core, old, old_addr), old_addr, bytes);
-    ghost->block->state = VRPI_GHOST;
+    vrpi_set_state(ghost->block, VRPI_GHOST);
     old->used_blocks++;
     if (ghost->stream != NULL)
         ghost->stream->refs++;
@@ -370,7 +363,7 @@ void vrpi_ghosts_poll(vrpi_pool *core) {
     while (*link != NULL && vrpi_lost(core) == VRP_OK) {
         vrpi_ghost *ghost = *link;
         vrpi_block *block = ghost->block;
-        vrpi_arena *arena = block->arena;
+        vrpi_arena *arena = vrpi_arena_of(core, block);
         vrp_status status;
         if (!vrpi_done(ghost->stream, ghost->stamp)) {
             link = &ghost->next;
@@ -380,7 +373,7 @@ void vrpi_ghosts_poll(vrpi_pool *core) {
         if (*link == NULL)
             core->ghosts_tail = link;
         vrpi_mutex_unlock(&core->lock);
-        status = core->ops->unmap(core->ctx, block->addr, block->bytes);
+        status = core->ops->unmap(core->ctx, block->addr, VRPI_BYTES(block));
         vrpi_mutex_lock(&core->lock);
         if (status != VRP_OK) {
             vrpi_driver_failed(core, status);

@@ -18,7 +18,7 @@ static vrp_status bad_free(vrpi_pool *core, vrp_devptr ptr) {
                 : VRPI_FREE;
         if (state == VRPI_LIVE || state == VRPI_SHARED)
             status = VRP_INTERIOR_POINTER;
-    } else if (block != NULL && block->state == VRPI_LIVE) {
+    } else if (block != NULL && vrpi_is_live(block)) {
         status = VRP_INTERIOR_POINTER;
     } else if (block != NULL && block->state == VRPI_GROWABLE) {
         status = VRP_INVALID_ARGUMENT;
@@ -43,7 +43,7 @@ vrp_status vrpi_free_check(vrpi_pool *core, vrp_devptr ptr, vrpi_block **out) {
         state = atomic_load_explicit(&slab->slot[index].state, memory_order_relaxed);
         if (state != VRPI_LIVE && state != VRPI_SHARED)
             return bad_free(core, ptr);
-    } else if (block->addr != ptr || block->state != VRPI_LIVE) {
+    } else if (block->addr != ptr || !vrpi_is_live(block)) {
         return bad_free(core, ptr);
     }
     *out = block;
@@ -81,8 +81,8 @@ static void count_free(vrpi_pool *core, vrpi_thread *t, uint8_t tag, uint32_t sc
 
 void vrpi_free_live(vrpi_pool *core, vrpi_thread *t, vrpi_block *block, vrp_devptr ptr,
                     vrpi_stream *by, int count) {
-    vrpi_slab *slab = block->slab;
-    vrpi_stream *owner = block->arena->stream;
+    vrpi_slab *slab = vrpi_slab_of(block);
+    vrpi_stream *owner = vrpi_arena_of(core, block)->stream;
     int foreign = by != NULL && by != owner;
     core->ticks++;
     if (slab != NULL) {
@@ -96,8 +96,8 @@ void vrpi_free_live(vrpi_pool *core, vrpi_thread *t, vrpi_block *block, vrp_devp
             put_slot(core, t, slab, index);
     } else {
         if (count)
-            count_free(core, t, block->tag, block->scope, block->requested, block->bytes);
-        if (!(foreign || block->uses != NULL) || !vrpi_defer(core, block, ptr, by))
+            count_free(core, t, block->tag, block->scope, vrpi_requested(block), VRPI_BYTES(block));
+        if (!(foreign || block->state == VRPI_SHARED) || !vrpi_defer(core, block, ptr, by))
             vrpi_block_free(core, block, vrpi_stamp(owner));
     }
     if (count && (core->config.flags & VRP_STREAMS_UNTRACKED) != 0) {
@@ -113,7 +113,7 @@ void vrpi_free_live(vrpi_pool *core, vrpi_thread *t, vrpi_block *block, vrp_devp
 /* The stream of a free, NULL for the block's own. Lock held. */
 static vrp_status stream_of_free(vrpi_pool *core, vrpi_thread *t, const vrpi_block *block,
                                  vrp_stream handle, uint64_t key, vrpi_stream **out) {
-    vrpi_stream *owner = block->arena->stream;
+    vrpi_stream *owner = vrpi_arena_of(core, block)->stream;
     vrpi_stream *found;
     *out = NULL;
     if (handle == VRP_STREAM_OF_ALLOC)

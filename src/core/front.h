@@ -127,35 +127,37 @@ static inline int vrpi_hit_block(vrpi_thread *t, vrpi_front *front, uint64_t byt
                                  uint32_t scope, vrp_devptr *out) {
     uint64_t want = (bytes + VRPI_UNIT - 1) & ~(VRPI_UNIT - 1);
     vrpi_block *block = front->recent;
+    uint64_t size;
     if (tag == VRP_TAG_WEIGHTS)
         return 0; /* they live long, apart from what comes and goes */
     if (!VRPI_LIKELY(block != NULL && front->recent_bytes == want && vrpi_is_plain(t, scope)))
         block = vrpi_near_take(t, front, want);
     if (block == NULL)
         return 0;
-    if (!VRPI_LIKELY(vrpi_is_plain(t, scope)) && !vrpi_budget_take(t, tag, scope, block->bytes))
+    size = VRPI_BYTES(block);
+    if (!VRPI_LIKELY(vrpi_is_plain(t, scope)) && !vrpi_budget_take(t, tag, scope, size))
         return 0; /* it is `recent` still */
     front->recent = NULL;
-    vrpi_front_account(t, front, front->recent_held, -block->bytes);
+    vrpi_front_account(t, front, front->recent_held, -size);
     if (VRPI_LIKELY(scope == 0))
-        vrpi_tag_up(t, tag, bytes, block->bytes);
+        vrpi_tag_up(t, tag, bytes, size);
     else
-        vrpi_count_up(t, tag, scope, bytes, block->bytes);
+        vrpi_count_up(t, tag, scope, bytes, size);
     block->requested = bytes;
     block->tag = tag;
-    block->scope = scope;
+    block->scope = (uint16_t)scope;
     atomic_store_explicit(&block->state, VRPI_LIVE, memory_order_relaxed);
     *out = block->addr;
     return 1;
 }
 
 static inline int vrpi_hit_free_block(vrpi_thread *t, vrpi_block *block, vrp_stream handle) {
-    const vrpi_arena *arena = block->arena;
-    uint64_t bytes = block->bytes;
+    const vrpi_arena *arena;
+    uint64_t bytes = VRPI_BYTES(block);
     vrpi_front *front;
     int held;
-    if (!VRPI_LIKELY(arena != NULL && block->uses == NULL && arena->klass != VRPI_CLASS_WEIGHTS &&
-                     atomic_load_explicit(&block->state, memory_order_relaxed) == VRPI_LIVE))
+    arena = vrpi_arena_of(t->core, block);
+    if (!VRPI_LIKELY(arena != NULL && arena->klass != VRPI_CLASS_WEIGHTS))
         return 0;
     front = vrpi_front_for(t, arena->stream, handle);
     if (front == NULL || (front->recent != NULL && !vrpi_recent_demote(t, front)))
@@ -211,10 +213,10 @@ static inline __attribute__((always_inline)) int vrpi_hit_free(vrpi_thread *t, v
         return 0;
     block = vrpi_map_get(t->core, ptr);
     if (VRPI_LIKELY(block != NULL)) {
-        vrpi_slab *slab = block->slab;
-        if (VRPI_LIKELY(slab != NULL))
-            hit = vrpi_hit_free_slot(t, slab, ptr, handle);
-        else if (VRPI_LIKELY(block->addr == ptr))
+        uint8_t state = atomic_load_explicit(&block->state, memory_order_relaxed);
+        if (VRPI_LIKELY(state == VRPI_SLAB))
+            hit = vrpi_hit_free_slot(t, block->slab, ptr, handle);
+        else if (VRPI_LIKELY(state == VRPI_LIVE && block->addr == ptr))
             hit = vrpi_hit_free_block(t, block, handle);
     }
     vrpi_gate_leave(&t->gate);

@@ -127,13 +127,17 @@ static void memory_release(vrpi_pool *core, vrpi_stream *memory, vrpi_uses *afte
     memory->covered = memory->seq; /* `after` has its events */
     memory->forgotten = 1;
     memory->after = after;
-    for (vrpi_extent *e = core->extents; e != NULL; e = e->next)
-        if (e->arena->stream == memory && e->live == 0 && e->state == VRPI_EXTENT_BACKED &&
-            !e->node.linked) {
-            e->stream = memory;
-            e->stamp = memory->seq;
-            vrpi_idle_add(core, e);
-        }
+    for (vrpi_arena *a = core->arenas; a != NULL; a = a->next) {
+        uint64_t granule = 0;
+        if (a->stream != memory)
+            continue;
+        for (vrpi_extent *e; (e = vrpi_extent_next(core, a, &granule)) != NULL;)
+            if (e->live == 0 && e->state == VRPI_EXTENT_BACKED && !vrpi_is_idle(e)) {
+                e->stream = memory;
+                e->stamp = memory->seq;
+                vrpi_idle_add(core, e);
+            }
+    }
     if (after == NULL)
         memory->completed = memory->seq;
 }

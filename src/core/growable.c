@@ -118,27 +118,27 @@ vrp_status vrp_growable_create(vrp_pool *pool, const vrp_growable_info *info,
 static void block_resize(vrpi_pool *core, vrp_growable *b, uint64_t bytes) {
     vrpi_arena *arena = b->arena;
     if (b->block == NULL && bytes > 0) {
-        b->block = vrpi_block_node(core);
+        arena->first = arena->last = vrpi_block_node(core);
+        b->block = vrpi_first(core, arena);
         b->block->addr = arena->base;
-        b->block->arena = arena;
-        b->block->state = VRPI_GROWABLE;
-        arena->first = arena->last = b->block;
+        b->block->arena = arena->index;
+        vrpi_set_state(b->block, VRPI_GROWABLE);
         arena->used_blocks = 1;
-        vrpi_map_set(core, arena->base, VRPI_UNIT, b->block);
+        vrpi_map_put(core, b->block);
     }
     if (b->block == NULL)
         return;
-    b->block->bytes = unit_up(bytes);
+    b->block->units = VRPI_UNITS(unit_up(bytes));
     b->block->requested = bytes;
     b->block->tag = b->tag;
-    b->block->scope = vrpi_scope_index(b->scope);
-    arena->end = arena->base + b->block->bytes;
+    b->block->scope = (uint16_t)vrpi_scope_index(b->scope);
+    arena->end = arena->base + VRPI_BYTES(b->block);
     vrpi_arena_cover(core, arena, b->block, arena->base, arena->end);
     if (bytes == 0) {
-        vrpi_map_set(core, arena->base, VRPI_UNIT, NULL);
-        vrpi_block_node_free(core, b->block);
+        vrpi_map_take(core, b->block);
+        vrpi_block_node_free(core, arena->first);
         b->block = NULL;
-        arena->first = arena->last = NULL;
+        arena->first = arena->last = 0;
         arena->used_blocks = 0;
     }
 }
@@ -259,7 +259,7 @@ static vrp_status block_new(vrpi_pool *core, vrpi_request *r, vrpi_stream *strea
     }
     block->requested = bytes;
     block->tag = b->tag;
-    block->scope = vrpi_scope_index(b->scope);
+    block->scope = (uint16_t)vrpi_scope_index(b->scope);
     *out = block; /* state PLACING: it is the buffer's when all has worked */
     return VRP_OK;
 }
@@ -271,7 +271,7 @@ static uint64_t block_bytes(uint64_t bytes) {
 /* malloc backing: the end of the block becomes free. */
 static vrp_status resize_in_place(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, uint64_t bytes,
                                   uint64_t size) {
-    uint64_t old = b->block->bytes;
+    uint64_t old = VRPI_BYTES(b->block);
     VRPI_TRY(vrpi_nodes_reserve(core, 1, 0, 0));
     if (size < old)
         vrpi_block_cut(core, b->block, size, vrpi_stamp(b->stream));
@@ -324,10 +324,8 @@ static vrp_status resize_copy(vrpi_pool *core, vrpi_thread *t, vrp_growable *b, 
         return status;
     if (b->block != NULL)
         vrpi_block_free(core, b->block, vrpi_stamp(b->stream));
-    if (fresh != NULL) {
-        fresh->state = VRPI_GROWABLE;
-        vrpi_map_set(core, fresh->addr, VRPI_UNIT, fresh);
-    }
+    if (fresh != NULL)
+        vrpi_set_state(fresh, VRPI_GROWABLE);
     b->block = fresh;
     b->base = fresh == NULL ? 0 : fresh->addr;
     b->size = bytes;
@@ -340,6 +338,8 @@ static vrp_status resize(vrp_growable *b, uint64_t bytes) {
     vrp_status status;
     if (t == NULL)
         return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a thread");
+    if (bytes > VRPI_BLOCK_MAX)
+        return vrpi_fail(VRP_OUT_OF_DEVICE_MEMORY, "no block is larger than 1 TiB");
     vrpi_mutex_lock(&core->lock);
     if (b->busy || b->ended) {
         status = vrpi_fail(VRP_INVALID_ARGUMENT, "the buffer %s",
@@ -401,7 +401,8 @@ static void arena_end(vrpi_pool *core, vrp_growable *b) {
         return; /* no host memory: its idle memory serves others, its addresses nobody */
     /* as one free block, behind the arena whose tail is in use */
     arena->space = NULL;
-    vrpi_arena_extend(core, arena, arena->base + arena->bytes);
+    vrpi_arena_extend(
+        core, arena, arena->base + (arena->bytes < VRPI_BLOCK_MAX ? arena->bytes : VRPI_BLOCK_MAX));
     vrpi_arena_attach(core, arena, b->stream, VRPI_CLASS_HUGE);
     if (head != NULL) {
         space->arenas = head;
@@ -486,7 +487,7 @@ uint64_t vrpi_growables_empty(const vrpi_pool *core) {
 
 void vrpi_growables_drop(vrpi_pool *core) {
     for (vrp_growable *b = core->growables; b != NULL; b = b->next) {
-        uint64_t allocated = b->block != NULL ? b->block->bytes : 0;
+        uint64_t allocated = b->block != NULL ? VRPI_BYTES(b->block) : 0;
         if (b->size > 0)
             vrpi_count_many(core, b->tag, vrpi_scope_index(b->scope), -1, -(int64_t)b->size,
                             -(int64_t)allocated);

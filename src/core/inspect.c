@@ -17,20 +17,20 @@ static vrp_scope scope_handle(const vrpi_pool *core, uint32_t index) {
 }
 
 static void block_info(const vrpi_pool *core, const vrpi_block *b, vrp_block_info *out) {
-    int live = b->state == VRPI_LIVE || b->state == VRPI_GROWABLE;
+    int live = vrpi_is_live(b) || b->state == VRPI_GROWABLE;
     *out = (vrp_block_info){.struct_size = sizeof *out,
                             .base = b->addr,
-                            .bytes = b->bytes,
-                            .stream = handle_of(b->arena->stream),
+                            .bytes = VRPI_BYTES(b),
+                            .stream = handle_of(vrpi_arena_of(core, b)->stream),
                             .tag = live ? b->tag : 0,
                             .scope = live ? scope_handle(core, b->scope) : 0,
-                            .requested_bytes = live ? b->requested : 0};
-    out->state = live                        ? VRP_BLOCK_LIVE
-                 : b->state == VRPI_CACHED   ? VRP_BLOCK_CACHED
-                 : b->state == VRPI_DEFERRED ? VRP_BLOCK_PENDING
-                 : b->state == VRPI_SLAB     ? VRP_BLOCK_SLAB
-                 : b->arena->stream == NULL  ? VRP_BLOCK_FREE
-                                             : VRP_BLOCK_STREAM;
+                            .requested_bytes = live ? vrpi_requested(b) : 0};
+    out->state = live                                     ? VRP_BLOCK_LIVE
+                 : b->state == VRPI_CACHED                ? VRP_BLOCK_CACHED
+                 : b->state == VRPI_DEFERRED              ? VRP_BLOCK_PENDING
+                 : b->state == VRPI_SLAB                  ? VRP_BLOCK_SLAB
+                 : vrpi_arena_of(core, b)->stream == NULL ? VRP_BLOCK_FREE
+                                                          : VRP_BLOCK_STREAM;
 }
 
 static void slot_info(const vrpi_pool *core, const vrpi_slab *s, uint32_t i, vrp_block_info *out) {
@@ -98,10 +98,10 @@ vrp_status vrp_block_info_get(vrp_pool *pool, vrp_devptr ptr, vrp_block_info *ou
 static uint64_t live_bytes(const vrpi_pool *core, const vrpi_extent *e) {
     uint64_t bytes = 0;
     for (const vrpi_block *b = vrpi_block_at(core, e->arena, e->addr);
-         b != NULL && b->addr < e->addr + e->bytes; b = b->next) {
+         b != NULL && b->addr < e->addr + VRPI_BYTES(e); b = vrpi_next(core, b)) {
         uint64_t from = b->addr > e->addr ? b->addr : e->addr;
-        uint64_t to =
-            b->addr + b->bytes < e->addr + e->bytes ? b->addr + b->bytes : e->addr + e->bytes;
+        uint64_t to = b->addr + VRPI_BYTES(b) < e->addr + VRPI_BYTES(e) ? b->addr + VRPI_BYTES(b)
+                                                                        : e->addr + VRPI_BYTES(e);
         if (b->state != VRPI_FREE && b->state != VRPI_GHOST)
             bytes += to - from;
     }
@@ -118,28 +118,27 @@ static int walk_extents(const vrpi_pool *core, const vrpi_arena *a, const vrp_wa
             continue;
         }
         info.base = e->addr;
-        info.bytes = e->bytes;
+        info.bytes = VRPI_BYTES(e);
         info.live_bytes = live_bytes(core, e);
         info.pending = (uint32_t)(!vrpi_done(e->stream, e->stamp) || e->ghosts > 0);
         info.in_transit = e->state == VRPI_EXTENT_TRANSIT;
         if (fns->extent(user, &info) != 0)
             return 1;
-        i = vrpi_granule_of(core, a, e->addr + e->bytes - 1) + 1;
+        i = vrpi_granule_of(core, a, e->addr + VRPI_BYTES(e) - 1) + 1;
     }
     return 0;
 }
 
 /* A free block, a piece for each run of it that has memory. */
-static int walk_free(const vrpi_pool *core, const vrpi_block *b, const vrp_walk_fns *fns,
-                     void *user) {
-    uint64_t at = b->addr, end = b->addr + b->bytes, from = 0, run = 0;
+static int walk_free(const vrpi_pool *core, const vrpi_arena *a, const vrpi_block *b,
+                     const vrp_walk_fns *fns, void *user) {
+    uint64_t at = b->addr, end = b->addr + VRPI_BYTES(b), from = 0, run = 0;
     vrp_block_info info;
     block_info(core, b, &info);
     while (at < end || run > 0) {
-        const vrpi_extent *e =
-            at < end ? b->arena->granules[vrpi_granule_of(core, b->arena, at)] : NULL;
+        const vrpi_extent *e = at < end ? a->granules[vrpi_granule_of(core, a, at)] : NULL;
         if (e != NULL && e != &core->claimed) {
-            uint64_t next = e->addr + e->bytes < end ? e->addr + e->bytes : end;
+            uint64_t next = e->addr + VRPI_BYTES(e) < end ? e->addr + VRPI_BYTES(e) : end;
             if (run == 0)
                 from = at;
             run += next - at;
@@ -154,26 +153,27 @@ static int walk_free(const vrpi_pool *core, const vrpi_block *b, const vrp_walk_
             run = 0;
         }
         if (at < end)
-            at = b->arena->base + (vrpi_granule_of(core, b->arena, at) + 1) * core->granularity;
+            at = a->base + (vrpi_granule_of(core, a, at) + 1) * core->granularity;
     }
     return 0;
 }
 
 static int walk_blocks(const vrpi_pool *core, const vrpi_arena *a, const vrp_walk_fns *fns,
                        void *user) {
-    for (const vrpi_block *b = a->first; fns->block != NULL && b != NULL; b = b->next) {
+    for (const vrpi_block *b = vrpi_first(core, a); fns->block != NULL && b != NULL;
+         b = vrpi_next(core, b)) {
         vrp_block_info info;
         if (b->state == VRPI_GHOST)
             continue;
         if (b->state == VRPI_FREE) {
-            if (walk_free(core, b, fns, user))
+            if (walk_free(core, a, b, fns, user))
                 return 1;
             continue;
         }
         block_info(core, b, &info);
         if (fns->block(user, &info) != 0)
             return 1;
-        for (uint32_t i = 0; b->slab != NULL && i < b->slab->slot_count; i++) {
+        for (uint32_t i = 0; b->state == VRPI_SLAB && i < b->slab->slot_count; i++) {
             slot_info(core, b->slab, i, &info);
             if (fns->block(user, &info) != 0)
                 return 1;

@@ -27,12 +27,12 @@ static void attribute(const vrpi_extent *e, uint64_t bytes, vrp_gap *out) {
 }
 
 static void gap_of_free(const vrpi_pool *core, const vrpi_block *b, vrp_gap *out) {
-    const vrpi_arena *a = b->arena;
-    uint64_t at = b->addr, end = b->addr + b->bytes;
+    const vrpi_arena *a = vrpi_arena_of(core, b);
+    uint64_t at = b->addr, end = b->addr + VRPI_BYTES(b);
     while (at < end) {
         const vrpi_extent *e = a->granules[vrpi_granule_of(core, a, at)];
         int backed = e != NULL && e != &core->claimed;
-        uint64_t next = backed ? e->addr + e->bytes
+        uint64_t next = backed ? e->addr + VRPI_BYTES(e)
                                : a->base + (vrpi_granule_of(core, a, at) + 1) * core->granularity;
         if (next > end)
             next = end;
@@ -51,14 +51,14 @@ static void gap_of_growable(const vrpi_pool *core, const vrpi_arena *a, vrp_gap 
             i++;
             continue;
         }
-        i = vrpi_granule_of(core, a, e->addr + e->bytes - 1) + 1;
+        i = vrpi_granule_of(core, a, e->addr + VRPI_BYTES(e) - 1) + 1;
         covered = a->end <= e->addr ? 0 : a->end - e->addr;
-        if (covered >= e->bytes)
+        if (covered >= VRPI_BYTES(e))
             continue;
         if (e->live > 0)
-            out->slack_bytes += e->bytes - covered;
+            out->slack_bytes += VRPI_BYTES(e) - covered;
         else
-            attribute(e, e->bytes, out);
+            attribute(e, VRPI_BYTES(e), out);
     }
 }
 
@@ -84,14 +84,15 @@ static uint64_t gap_of_slab(const vrpi_slab *s, vrp_gap *out) {
     out->cached_bytes += cached;
     out->pending_bytes += deferred;
     /* free slots and the slab's uneven end: like any free bytes beside live ones */
-    out->pinned_bytes += s->block->bytes - live - cached - deferred;
+    out->pinned_bytes += VRPI_BYTES(s->block) - live - cached - deferred;
     return live;
 }
 
-static int pins(const vrpi_block *b) {
-    return (b->state == VRPI_LIVE || b->state == VRPI_SLAB) &&
-           ((b->prev != NULL && b->prev->state == VRPI_FREE) ||
-            (b->next != NULL && b->next->state == VRPI_FREE));
+static int is_free(const vrpi_block *b) { return b != NULL && b->state == VRPI_FREE; }
+
+static int pins(const vrpi_pool *core, const vrpi_block *b) {
+    return (vrpi_is_live(b) || b->state == VRPI_SLAB) &&
+           (is_free(vrpi_prev(core, b)) || is_free(vrpi_next(core, b)));
 }
 
 /* Free bytes by cause, and how many blocks pin some. Lock held. */
@@ -103,15 +104,15 @@ void vrpi_gap_walk(vrpi_pool *core, vrp_gap *out, uint64_t *out_pinning_blocks) 
     for (const vrpi_arena *a = core->arenas; a != NULL; a = a->next) {
         if (a->klass == VRPI_CLASS_GROWABLE)
             gap_of_growable(core, a, out);
-        for (const vrpi_block *b = a->first; b != NULL; b = b->next) {
+        for (const vrpi_block *b = vrpi_first(core, a); b != NULL; b = vrpi_next(core, b)) {
             uint8_t state = b->state;
-            pinning += (uint64_t)pins(b);
-            if (state == VRPI_LIVE || state == VRPI_GROWABLE)
-                live += b->bytes;
+            pinning += (uint64_t)pins(core, b);
+            if (vrpi_is_live(b) || state == VRPI_GROWABLE)
+                live += VRPI_BYTES(b);
             else if (state == VRPI_CACHED)
-                out->cached_bytes += b->bytes;
+                out->cached_bytes += VRPI_BYTES(b);
             else if (state == VRPI_DEFERRED)
-                out->pending_bytes += b->bytes;
+                out->pending_bytes += VRPI_BYTES(b);
             else if (state == VRPI_FREE)
                 gap_of_free(core, b, out);
             /* ghosts hold no memory; slabs come below */
@@ -173,7 +174,7 @@ static int feasible(vrpi_pool *core, uint64_t bytes, uint64_t free_bytes) {
     for (const vrpi_uses *u = core->deferred; u != NULL; u = u->next) {
         const vrpi_block *b = vrpi_map_get(core, u->ptr);
         if (b != NULL)
-            reclaimable += b->bytes;
+            reclaimable += VRPI_BYTES(b);
     }
     reclaimable += vrpi_orphan_bytes(core);
     if (limit != 0 &&
@@ -223,7 +224,8 @@ void vrpi_oom_explain(vrpi_pool *core, const vrpi_request *request, vrp_status s
 static int anything_pending(const vrpi_pool *core) {
     if (core->deferred != NULL || core->ghosts != NULL)
         return 1;
-    for (const vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
+    for (const vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL;
+         n = vrpi_treap_prev(&core->idle, n)) {
         const vrpi_extent *e = (const vrpi_extent *)(const void *)n;
         if (!vrpi_done(e->stream, e->stamp))
             return 1;

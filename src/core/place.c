@@ -33,7 +33,7 @@ static int measure(const vrpi_pool *core, const vrpi_arena *arena, uint64_t addr
         }
         if (e->state == VRPI_EXTENT_TRANSIT)
             return 0;
-        i = vrpi_granule_of(core, arena, e->addr + e->bytes - 1) + 1;
+        i = vrpi_granule_of(core, arena, e->addr + VRPI_BYTES(e) - 1) + 1;
     }
     *out_unbacked = unbacked;
     return 1;
@@ -42,14 +42,14 @@ static int measure(const vrpi_pool *core, const vrpi_arena *arena, uint64_t addr
 static void consider(const vrpi_pool *core, vrpi_block *hole, uint64_t addr, uint64_t size,
                      place *best) {
     uint64_t unbacked;
-    if (addr < hole->addr || addr + size > hole->addr + hole->bytes)
+    if (addr < hole->addr || addr + size > hole->addr + VRPI_BYTES(hole))
         return;
-    if (!measure(core, hole->arena, addr, size, &unbacked))
+    if (!measure(core, vrpi_arena_of(core, hole), addr, size, &unbacked))
         return;
     if (best->found && unbacked >= best->unbacked)
         return; /* holes come in order of size and address */
     best->found = 1;
-    best->arena = hole->arena;
+    best->arena = vrpi_arena_of(core, hole);
     best->block = hole;
     best->addr = addr;
     best->unbacked = unbacked;
@@ -63,19 +63,21 @@ static uint64_t align_up(uint64_t x, uint64_t alignment) {
 static void consider_tail(const vrpi_pool *core, vrpi_space *space, uint64_t size,
                           uint64_t alignment, place *best) {
     vrpi_arena *arena = space->arenas;
-    uint64_t start, unbacked;
+    const vrpi_block *last;
+    uint64_t start, limit, unbacked;
     if (arena == NULL || core->backing == VRP_BACKING_MALLOC)
         return;
+    limit = arena->base + (arena->bytes < VRPI_RANGE_MAX ? arena->bytes : VRPI_RANGE_MAX);
     start = arena->end;
-    if (arena->last != NULL && arena->last->state == VRPI_FREE)
-        start = arena->last->addr;
+    last = vrpi_last(core, arena);
+    if (last != NULL && last->state == VRPI_FREE)
+        start = last->addr;
     start = align_up(start, alignment);
-    if (start + size > arena->base + arena->bytes)
+    if (start + size > limit)
         return;
     if (!measure(core, arena, start, size, &unbacked)) {
         start = align_up(arena->end, alignment); /* the last granule is being changed */
-        if (start + size > arena->base + arena->bytes ||
-            !measure(core, arena, start, size, &unbacked))
+        if (start + size > limit || !measure(core, arena, start, size, &unbacked))
             return;
     }
     if (best->found && unbacked >= best->unbacked)
@@ -99,15 +101,15 @@ static void find_place(const vrpi_pool *core, vrpi_space *space, uint64_t size, 
     int left = CANDIDATES_MAX;
     best->found = 0;
     for (vrpi_node *n = vrpi_treap_at_least(&space->free, size, 0); n != NULL && left-- > 0;
-         n = vrpi_treap_next(n)) {
+         n = vrpi_treap_next(&space->free, n)) {
         vrpi_block *hole = (vrpi_block *)(void *)n;
-        uint64_t end = (hole->addr + hole->bytes - size) & ~(alignment - 1);
-        if (!may_split(core, hole->bytes, size))
+        uint64_t end = (hole->addr + VRPI_BYTES(hole) - size) & ~(alignment - 1);
+        if (!may_split(core, VRPI_BYTES(hole), size))
             break;
         consider(core, hole, align_up(hole->addr, alignment), size, best);
         if (best->found && best->unbacked == 0)
             return;
-        if (hole->bytes > size)
+        if (VRPI_BYTES(hole) > size)
             consider(core, hole, end, size, best);
         if (best->found && best->unbacked == 0)
             return;
@@ -121,8 +123,8 @@ static uint64_t idle_taken(const vrpi_pool *core, const place *at, uint64_t size
     for (uint64_t addr = at->addr; addr < at->addr + size;) {
         const vrpi_extent *e = at->arena->granules[vrpi_granule_of(core, at->arena, addr)];
         if (e->live == 0)
-            bytes += e->bytes;
-        addr = e->addr + e->bytes;
+            bytes += VRPI_BYTES(e);
+        addr = e->addr + VRPI_BYTES(e);
     }
     return bytes;
 }
@@ -136,22 +138,22 @@ static int find_backed(const vrpi_pool *core, vrpi_stream *stream, int first, in
     for (int k = first; k <= last; k++) {
         int left = LOOKS;
         vrpi_node *n = k == skip ? NULL : vrpi_treap_at_least(&stream->space[k].free, size, 0);
-        for (; n != NULL && left-- > 0; n = vrpi_treap_next(n))
+        for (; n != NULL && left-- > 0; n = vrpi_treap_next(&stream->space[k].free, n))
             for (int side = 0; side < 2; side++) {
                 vrpi_block *hole = (vrpi_block *)(void *)n;
-                uint64_t end = (hole->addr + hole->bytes - size) & ~(alignment - 1);
+                uint64_t end = (hole->addr + VRPI_BYTES(hole) - size) & ~(alignment - 1);
                 place here = {0};
                 uint64_t idle;
-                if (!may_split(core, hole->bytes, size))
+                if (!may_split(core, VRPI_BYTES(hole), size))
                     continue;
                 consider(core, hole, side ? end : align_up(hole->addr, alignment), size, &here);
                 if (!here.found || here.unbacked > 0)
                     continue;
                 idle = idle_taken(core, &here, size);
-                if (idle > best_idle || (idle == best_idle && hole->bytes >= best_bytes))
+                if (idle > best_idle || (idle == best_idle && VRPI_BYTES(hole) >= best_bytes))
                     continue;
                 best_idle = idle;
-                best_bytes = hole->bytes;
+                best_bytes = VRPI_BYTES(hole);
                 *best = here;
             }
     }
@@ -185,10 +187,10 @@ static int can_meet(const vrpi_pool *core, uint64_t bytes) {
     uint64_t reserved = vrpi_reserved(core);
     uint64_t have = core->high_water > reserved ? core->high_water - reserved : 0;
     for (const vrpi_node *n = core->idle.count > 0 ? vrpi_treap_at_least(&core->idle, 0, 0) : NULL;
-         n != NULL && have < bytes; n = vrpi_treap_next(n)) {
+         n != NULL && have < bytes; n = vrpi_treap_next(&core->idle, n)) {
         const vrpi_extent *e = (const vrpi_extent *)(const void *)n;
-        if (e->bytes <= bytes || vrpi_done(e->stream, e->stamp))
-            have += e->bytes;
+        if (VRPI_BYTES(e) <= bytes || vrpi_done(e->stream, e->stamp))
+            have += VRPI_BYTES(e);
     }
     return have >= bytes || core->idle.count == 0;
 }
@@ -196,7 +198,7 @@ static int can_meet(const vrpi_pool *core, uint64_t bytes) {
 /* Marks the unbacked granules of a block as ours, or as nobody's. */
 static void claim(vrpi_pool *core, vrpi_arena *arena, const vrpi_block *block, int ours) {
     uint64_t i = vrpi_granule_of(core, arena, block->addr);
-    uint64_t last = vrpi_granule_of(core, arena, block->addr + block->bytes - 1);
+    uint64_t last = vrpi_granule_of(core, arena, block->addr + VRPI_BYTES(block) - 1);
     for (; i <= last; i++) {
         if (ours && arena->granules[i] == NULL)
             arena->granules[i] = &core->claimed;
@@ -215,10 +217,12 @@ static vrp_status take(vrpi_pool *core, vrpi_request *request, vrpi_stream *stre
         VRPI_TRY(vrpi_arena_granules(core, arena, end));
         if (end > arena->end)
             vrpi_arena_extend(core, arena, end);
-        block = arena->last;
+        block = vrpi_last(core, arena);
     }
     block = vrpi_block_carve(core, block, at->addr, size);
-    block->state = VRPI_PLACING;
+    vrpi_set_state(block, VRPI_PLACING);
+    block->tag = request->is_slab ? VRPI_TAG_SLAB : request->tag;
+    vrpi_map_put(core, block); /* now: what it may need was reserved */
     arena->used_blocks++;
     vrpi_extent_use(core, arena, block->addr, size);
     if (at->unbacked > 0) {
@@ -228,13 +232,14 @@ static vrp_status take(vrpi_pool *core, vrpi_request *request, vrpi_stream *stre
     }
     if (status != VRP_OK) {
         vrpi_extent_unuse(core, arena, block->addr, size, NULL, 0);
+        vrpi_map_take(core, block);
         arena->used_blocks--;
         vrpi_block_merge(core, block);
         vrpi_arena_shrink(core, arena);
         return status;
     }
     arena->space->taken_bytes += size;
-    block->born = core->ticks;
+    block->born = (uint32_t)core->ticks;
     *out = block;
     return VRP_OK;
 }
@@ -246,18 +251,18 @@ static int adopt(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream, ui
                  uint64_t size, uint64_t alignment, int wait) {
     uint64_t need = size + (alignment > VRPI_UNIT ? alignment : 0);
     vrpi_node *n = vrpi_treap_at_least(&core->idle, need, 0);
-    for (int left = 64; n != NULL && left > 0; n = vrpi_treap_next(n), left--) {
+    for (int left = 64; n != NULL && left > 0; n = vrpi_treap_next(&core->idle, n), left--) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         vrpi_stream *other = e->stream;
         uint64_t stamp = e->stamp;
         int ours = vrpi_done(other, stamp) || other == stream;
-        if (e->arena->space == &stream->space[klass] || !may_split(core, e->bytes, size) ||
+        if (e->arena->space == &stream->space[klass] || !may_split(core, VRPI_BYTES(e), size) ||
             (!ours && !wait))
             continue;
         if (!ours) {
             if (vrpi_device_wait(core, request->thread, stream, other, stamp) != VRP_OK)
                 return 0; /* the lock may have been dropped: the list is not what it was */
-            if (!e->node.linked || e->stream != other || e->stamp != stamp)
+            if (!vrpi_is_idle(e) || e->stream != other || e->stamp != stamp)
                 return 1; /* taken meanwhile: look again */
             e->stream = stream;
             e->stamp = vrpi_stamp(stream);

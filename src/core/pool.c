@@ -175,8 +175,8 @@ static void host_end(vrpi_pool *core) {
     }
     vrpi_growables_end(core);
     for (vrpi_arena *a = core->arenas; a != NULL; a = a->next)
-        for (vrpi_block *b = a->first; b != NULL; b = b->next)
-            if (b->uses != NULL)
+        for (const vrpi_block *b = vrpi_first(core, a); b != NULL; b = vrpi_next(core, b))
+            if (b->state == VRPI_SHARED)
                 vrpi_uses_free(core, b->uses);
     vrpi_map_end(core);
     while (core->arenas != NULL)
@@ -189,6 +189,7 @@ static void host_end(vrpi_pool *core) {
     vrpi_host_free(core, core->events, core->event_capacity * sizeof(vrp_event));
     vrpi_host_free(core, core->orphans, core->orphan_capacity * sizeof *core->orphans);
     vrpi_scopes_end(core);
+    vrpi_host_free(core, core->arena_at, core->arena_capacity * sizeof(vrpi_arena *));
     vrpi_host_end(core);
     vrpi_cond_destroy(&core->reclaimer.cond);
     vrpi_mutex_destroy(&core->lock);
@@ -205,6 +206,7 @@ static vrpi_pool *core_new(const vrp_pool_config *config) {
     core->host_bytes = sizeof *core;
     core->ghosts_tail = &core->ghosts;
     core->claimed.state = VRPI_EXTENT_TRANSIT;
+    core->idle.nodes = &core->extent_nodes;
     (void)vrpi_mutex_init(&core->lock, VRPI_RANK_POOL);
     (void)vrpi_mutex_init(&core->threads_lock, VRPI_RANK_SHARD);
     (void)vrpi_cond_init(&core->reclaimer.cond);
@@ -299,8 +301,6 @@ vrp_status vrp_pool_create(vrp_driver *driver, const vrp_pool_config *config, vr
     core->arena_bytes = (in.arena_bytes + core->granularity - 1) & ~(core->granularity - 1);
     if (status == VRP_OK && (in.flags & VRP_STREAMS_UNTRACKED) != 0 && core->ops->stream_id == NULL)
         status = vrpi_fail(VRP_NOT_SUPPORTED, "the driver has no stream ids to tell streams by");
-    if (status == VRP_OK)
-        status = vrpi_map_init(core);
     vrpi_mutex_lock(&core->lock);
     if (status == VRP_OK)
         status = backing_choose(core);

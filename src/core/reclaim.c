@@ -38,7 +38,8 @@ static int has_work(const vrpi_pool *core) {
 static void record_marked(vrpi_pool *core) {
     if ((core->config.flags & VRP_STREAMS_UNTRACKED) != 0)
         return;
-    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
+    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL;
+         n = vrpi_treap_prev(&core->idle, n)) {
         const vrpi_extent *e = (const vrpi_extent *)(const void *)n;
         if (e->marked && e->stream != NULL && e->stamp > e->stream->covered)
             e->stream->wanted = 1;

@@ -17,17 +17,17 @@ int vrpi_may_release(const vrpi_extent *e) {
 }
 
 static int joins(const vrpi_pool *core, const vrpi_extent *e, int marked_only) {
-    return e != NULL && e != &core->claimed && e->node.linked && (e->marked || !marked_only) &&
+    return e != NULL && e != &core->claimed && vrpi_is_idle(e) && (e->marked || !marked_only) &&
            vrpi_may_release(e);
 }
 
 static int add(vrpi_run *run, vrpi_extent *e, uint64_t most_ns) {
-    uint64_t price = vrpi_release_price(e->bytes);
+    uint64_t price = vrpi_release_price(VRPI_BYTES(e));
     if (run->count == VRPI_RUN_MOST || run->price_ns + price > most_ns)
         return 0;
     run->extent[run->count++] = e;
     run->price_ns += price;
-    run->bytes += e->bytes;
+    run->bytes += VRPI_BYTES(e);
     return 1;
 }
 
@@ -35,13 +35,13 @@ int vrpi_run_collect(const vrpi_pool *core, vrpi_extent *seed, int marked_only, 
                      vrpi_run *run) {
     const vrpi_arena *arena = seed->arena;
     uint64_t at = vrpi_granule_of(core, arena, seed->addr);
-    uint64_t end = vrpi_granule_of(core, arena, seed->addr + seed->bytes - 1) + 1;
+    uint64_t end = vrpi_granule_of(core, arena, seed->addr + VRPI_BYTES(seed) - 1) + 1;
     run->count = 0;
     run->price_ns = run->bytes = 0;
     if (!add(run, seed, most_ns))
         return 0;
     run->addr = seed->addr;
-    for (vrpi_extent *e; end < arena->granule_count; end += e->bytes / core->granularity) {
+    for (vrpi_extent *e; end < arena->granule_count; end += VRPI_BYTES(e) / core->granularity) {
         e = arena->granules[end];
         if (!joins(core, e, marked_only) || !add(run, e, most_ns))
             break;
@@ -51,7 +51,7 @@ int vrpi_run_collect(const vrpi_pool *core, vrpi_extent *seed, int marked_only, 
         if (!joins(core, e, marked_only) || !add(run, e, most_ns))
             break;
         run->addr = e->addr;
-        at -= e->bytes / core->granularity;
+        at -= VRPI_BYTES(e) / core->granularity;
     }
     return 1;
 }
@@ -88,11 +88,11 @@ static vrp_status release_several(vrpi_pool *core, const vrpi_run *run) {
         core->extents_unmapped++;
         vrpi_extent_unlink(core, e);
         if (released[i] == VRP_OK) {
-            vrpi_reserved_sub(core, e->bytes);
-            core->trimmed_bytes += e->bytes;
+            vrpi_reserved_sub(core, VRPI_BYTES(e));
+            core->trimmed_bytes += VRPI_BYTES(e);
         } else {
             vrpi_driver_failed(core, released[i]);
-            vrpi_orphan_keep(core, (vrpi_orphan){.handle = e->handle, .bytes = e->bytes});
+            vrpi_orphan_keep(core, (vrpi_orphan){.handle = e->handle, .bytes = VRPI_BYTES(e)});
             first = released[i];
         }
         vrpi_extent_node_free(core, e);

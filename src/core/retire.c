@@ -154,7 +154,8 @@ void vrpi_settle_all(vrpi_pool *core, vrpi_thread *t) {
 
 int vrpi_record_idle(vrpi_pool *core, vrpi_thread *t) {
     /* The mark also keeps a stream while the lock is dropped. */
-    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
+    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL;
+         n = vrpi_treap_prev(&core->idle, n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (e->stream != NULL && e->stamp > e->stream->covered)
             e->stream->wanted = 1;
@@ -233,7 +234,8 @@ static void complete_to(vrpi_pool *core, vrpi_stream *s, uint64_t seq) {
 
 /* Streams that hold memory somebody may wait for; the mark keeps them alive. */
 static void mark_useful(vrpi_pool *core) {
-    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
+    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL;
+         n = vrpi_treap_prev(&core->idle, n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (!vrpi_done(e->stream, e->stamp))
             e->stream->useful = 1;

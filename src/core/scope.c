@@ -105,31 +105,30 @@ static void free_slots(vrpi_pool *core, vrpi_slab *slab, uint32_t scope, freed *
 
 /* Live, of the scope, and of no other stream's concern. */
 static int plain_match(const vrpi_block *b, uint32_t scope) {
-    return b != NULL && b->state == VRPI_LIVE && (scope == 0 || b->scope == scope) &&
-           b->uses == NULL;
+    return b != NULL && b->state == VRPI_LIVE && (scope == 0 || b->scope == scope);
 }
 
 static void free_blocks(vrpi_pool *core, vrpi_arena *arena, uint32_t scope, freed *f) {
-    for (vrpi_block *b = arena->first; b != NULL;) {
+    for (vrpi_block *b = vrpi_first(core, arena); b != NULL;) {
         uint64_t addr = b->addr;
         vrpi_block *last = b;
-        if (b->state != VRPI_LIVE || (scope != 0 && b->scope != scope)) {
-            b = b->next;
+        if (!vrpi_is_live(b) || (scope != 0 && b->scope != scope)) {
+            b = vrpi_next(core, b);
             continue;
         }
-        note(f, b->tag, b->requested, b->bytes);
-        if (b->uses != NULL) {
+        note(f, b->tag, vrpi_requested(b), VRPI_BYTES(b));
+        if (b->state == VRPI_SHARED) {
             vrpi_free_live(core, NULL, b, addr, NULL, 0);
         } else {
-            while (plain_match(last->next, scope)) { /* neighbours go in one piece */
-                last = last->next;
-                note(f, last->tag, last->requested, last->bytes);
+            for (vrpi_block *next; plain_match(next = vrpi_next(core, last), scope);) {
+                last = next; /* neighbours go in one piece */
+                note(f, last->tag, last->requested, VRPI_BYTES(last));
             }
             vrpi_block_free_run(core, b, last, vrpi_stamp(arena->stream));
         }
         b = vrpi_block_at(core, arena, addr); /* it may have merged or gone with the tail */
         if (b != NULL)
-            b = b->next;
+            b = vrpi_next(core, b);
     }
 }
 

@@ -5,8 +5,10 @@
 #include "core/core.h"
 
 vrp_status vrpi_segment_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out) {
-    vrpi_arena *arena = vrpi_host_alloc(core, sizeof *arena);
+    vrpi_arena *arena = vrpi_arena_new(core);
     vrpi_extent *extent;
+    vrpi_block *block;
+    uint32_t number;
     vrp_devptr base = 0;
     vrp_status status;
     if (arena == NULL)
@@ -16,11 +18,12 @@ vrp_status vrpi_segment_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out
     if (status == VRP_OK)
         status = vrpi_arena_granules(core, arena, bytes);
     if (status != VRP_OK) {
-        vrpi_host_free(core, arena, sizeof *arena);
+        vrpi_arena_delete(core, arena);
         return status;
     }
     extent = vrpi_extent_node(core);
-    vrpi_block *block = vrpi_block_node(core);
+    number = vrpi_block_node(core);
+    block = vrpi_block_of(core, number);
     vrpi_reserved_add(core, bytes);
     vrpi_mutex_unlock(&core->lock);
     status = core->ops->mem_alloc(core->ctx, bytes, &base);
@@ -37,23 +40,19 @@ vrp_status vrpi_segment_create(vrpi_pool *core, uint64_t bytes, vrpi_arena **out
         vrpi_driver_failed(core, status);
         vrpi_reserved_sub(core, bytes);
         vrpi_extent_node_free(core, extent);
-        vrpi_block_node_free(core, block);
-        vrpi_host_free(core, arena->granules, 2 * arena->granule_count * sizeof(void *));
-        vrpi_host_free(core, arena, sizeof *arena);
+        vrpi_block_node_free(core, number);
+        vrpi_arena_delete(core, arena);
         return status;
     }
     core->extents_created++;
     arena->base = base;
     arena->end = base + bytes;
-    arena->number = core->arena_numbers++;
-    arena->link = &core->arenas;
-    while (*arena->link != NULL)
-        arena->link = &(*arena->link)->next;
-    *arena->link = arena;
+    vrpi_arena_link(core, arena);
     extent->addr = block->addr = base;
-    extent->bytes = block->bytes = bytes;
-    extent->arena = block->arena = arena;
-    arena->first = arena->last = block;
+    extent->units = block->units = VRPI_UNITS(bytes);
+    extent->arena = arena;
+    block->arena = arena->index;
+    arena->first = arena->last = number;
     vrpi_arena_cover(core, arena, block, base, base + bytes);
     vrpi_extent_link(core, extent);
     vrpi_reserved_commit(core, bytes, 1);
@@ -83,8 +82,8 @@ vrp_status vrpi_segment_release(vrpi_pool *core, vrpi_extent *extent) {
         vrpi_idle_add(core, extent); /* a spare segment now */
         return status;
     }
-    vrpi_reserved_sub(core, extent->bytes);
-    core->trimmed_bytes += extent->bytes;
+    vrpi_reserved_sub(core, VRPI_BYTES(extent));
+    core->trimmed_bytes += VRPI_BYTES(extent);
     vrpi_extent_unlink(core, extent);
     vrpi_extent_node_free(core, extent);
     vrpi_arena_forget(core, arena);

@@ -59,10 +59,12 @@ static vrp_status slab_create(vrpi_pool *core, vrpi_request *request, vrpi_strea
     vrp_status status;
     if (slab == NULL)
         return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory for a slab of %u slots", count);
+    request->is_slab = 1;
     status =
         vrpi_block_alloc(core, request, stream,
                          core->backing == VRP_BACKING_MALLOC ? VRPI_CLASS_HUGE : VRPI_CLASS_SLAB,
                          bytes, VRPI_CELL, &block);
+    request->is_slab = 0;
     if (status != VRP_OK) {
         vrpi_host_free(core, slab, host_bytes_of(count));
         return status;
@@ -75,14 +77,13 @@ static vrp_status slab_create(vrpi_pool *core, vrpi_request *request, vrpi_strea
     slab->stream = stream;
     slots_init(slab);
     block->slab = slab;
-    block->state = VRPI_SLAB;
+    vrpi_set_state(block, VRPI_SLAB);
     partial_link(slab);
     slab->all_next = core->slabs;
     slab->all_link = &core->slabs;
     if (slab->all_next != NULL)
         slab->all_next->all_link = &slab->all_next;
     core->slabs = slab;
-    vrpi_map_set(core, block->addr, block->bytes, block);
     *out = slab;
     return VRP_OK;
 }

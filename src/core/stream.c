@@ -70,6 +70,8 @@ vrpi_stream *vrpi_stream_new(vrpi_pool *core) {
     if (s == NULL)
         return NULL;
     s->serial = ++core->stream_serials;
+    for (int k = 0; k < VRPI_CLASS_COUNT; k++)
+        s->space[k].free.nodes = &core->block_nodes;
     s->next = core->streams;
     s->link = &core->streams;
     if (s->next != NULL)
@@ -128,12 +130,15 @@ void vrpi_stream_settle(vrpi_pool *core, vrpi_stream *stream) {
             arenas_left = 1; /* a growable buffer's */
     if (arenas_left)
         return;
-    for (vrpi_extent *e = core->extents; e != NULL; e = e->next)
-        if (e->stream == stream) {
-            if (e->state == VRPI_EXTENT_TRANSIT)
-                return;       /* another thread is moving it and looks at the stream */
-            e->stream = NULL; /* done: completed >= every stamp */
-        }
+    for (const vrpi_arena *arena = core->arenas; arena != NULL; arena = arena->next) {
+        uint64_t at = 0;
+        for (vrpi_extent *e; (e = vrpi_extent_next(core, arena, &at)) != NULL;)
+            if (e->stream == stream) {
+                if (e->state == VRPI_EXTENT_TRANSIT)
+                    return;       /* another thread is moving it and looks at the stream */
+                e->stream = NULL; /* done: completed >= every stamp */
+            }
+    }
     *stream->link = stream->next;
     if (stream->next != NULL)
         stream->next->link = stream->link;

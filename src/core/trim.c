@@ -12,9 +12,11 @@ enum { WAITS_MOST = 1024 };
  * those the largest, which is cheapest by the byte. */
 static vrpi_extent *oldest_done(const vrpi_pool *core) {
     vrpi_extent *best = NULL;
-    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
+    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL;
+         n = vrpi_treap_prev(&core->idle, n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
-        if (vrpi_may_release(e) && (best == NULL || e->idle_since < best->idle_since))
+        if (vrpi_may_release(e) &&
+            (best == NULL || vrpi_idle_for(core, e) > vrpi_idle_for(core, best)))
             best = e;
     }
     return best;
@@ -22,7 +24,8 @@ static vrpi_extent *oldest_done(const vrpi_pool *core) {
 
 /* The largest of those: most bytes for the price. */
 static vrpi_extent *largest_done(const vrpi_pool *core, int marked_only) {
-    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL; n = vrpi_treap_prev(n)) {
+    for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL;
+         n = vrpi_treap_prev(&core->idle, n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if ((e->marked || !marked_only) && vrpi_may_release(e))
             return e;
@@ -42,7 +45,7 @@ static uint64_t budget_of(const vrpi_pool *core) {
  * left of the budget. Where no thread could be had one extent is always paid for. */
 static int collect(const vrpi_pool *core, vrpi_extent *e, int alone, int marked_only, int first,
                    uint64_t left, vrpi_run *run) {
-    uint64_t price = vrpi_release_price(e->bytes);
+    uint64_t price = vrpi_release_price(VRPI_BYTES(e));
     if (vrpi_run_collect(core, e, marked_only, alone && price < left ? price : left, run))
         return 1;
     return first && core->reclaimer.failed && vrpi_run_collect(core, e, marked_only, price, run);
@@ -95,20 +98,20 @@ void vrpi_trim_marked(vrpi_pool *core) {
 static uint64_t mark_pending(vrpi_pool *core, uint64_t target) {
     uint64_t pending = core->releasing_bytes, left = vrpi_reserved(core) - pending;
     for (vrpi_node *n = vrpi_treap_last(&core->idle); n != NULL && left > target;
-         n = vrpi_treap_prev(n)) {
+         n = vrpi_treap_prev(&core->idle, n)) {
         vrpi_extent *e = (vrpi_extent *)(void *)n;
         if (!e->marked) {
             e->marked = 1;
             core->marked_count++;
         }
-        pending += e->bytes;
-        left -= e->bytes;
+        pending += VRPI_BYTES(e);
+        left -= VRPI_BYTES(e);
     }
     for (vrpi_uses *u = core->deferred; u != NULL && left > target; u = u->next) {
         const vrpi_block *b = vrpi_map_get(core, u->ptr);
         if (u->exports > 0)
             continue; /* not before the others have closed it */
-        uint64_t bytes = b->slab != NULL ? b->slab->slot_bytes : b->bytes;
+        uint64_t bytes = b->state == VRPI_SLAB ? b->slab->slot_bytes : VRPI_BYTES(b);
         u->marked = 1;
         pending += bytes;
         left -= bytes < left ? bytes : left;
@@ -122,7 +125,7 @@ void vrpi_mark_range(vrpi_pool *core, uint64_t addr, uint64_t bytes) {
     for (uint64_t at = addr; arena != NULL && at < addr + bytes;) {
         uint64_t i = vrpi_granule_of(core, arena, at);
         vrpi_extent *e = i < arena->granule_count ? arena->granules[i] : NULL;
-        if (e != NULL && e != &core->claimed && e->node.linked && !e->marked) {
+        if (e != NULL && e != &core->claimed && vrpi_is_idle(e) && !e->marked) {
             e->marked = 1;
             core->marked_count++;
         }

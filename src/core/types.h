@@ -30,13 +30,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VRPI_UNIT UINT64_C(512)        /* grid of blocks */
+/* Units are kept in 32 bits: what is asked for is at most half of what they can
+ * count, and no free block reaches beyond that. */
+#define VRPI_BLOCK_MAX (UINT64_C(1) << 40)
+#define VRPI_RANGE_MAX (UINT64_C(4095) << 29)
 #define VRPI_CELL_SHIFT 15             /* a live block is at least one cell long, so at most */
 #define VRPI_CELL (UINT64_C(1) << 15)  /* one starts in any cell of 32 KiB */
 #define VRPI_SMALL_MAX UINT64_C(32768) /* largest request that a slab serves */
 #define VRPI_SMALL_CLASSES 32
 #define VRPI_ADDRESS_BITS 49
-#define VRPI_LEAF_SHIFT 30 /* a leaf of the map covers 1 GiB */
+#define VRPI_MAP_SHIFT 21    /* an entry of a leaf of the address map covers 2 MiB, */
+#define VRPI_LEAF_SHIFT 30   /* a leaf 1 GiB */
+#define VRPI_MID_SHIFT 39    /* a table of leaves 512 GiB */
+#define VRPI_CELLS_DIRECT 7  /* the largest kind of table of cells */
+#define VRPI_CELLS_RESERVE 2 /* most tables that a block can need: it lies in two granules */
+#define VRPI_CELLS_TOPS UINT64_C(0x8080808080808080)
 #define VRPI_MAG_SLOTS 32
 #define VRPI_MAG_BYTES UINT64_C(524288) /* of slots of one class in a front */
 #define VRPI_KEPT 200                   /* blocks of near sizes in a front */
@@ -47,7 +55,7 @@
 #define VRPI_LEASE_BYTES (INT64_C(1) << 20) /* of a budget that a thread takes at once */
 #define VRPI_LATE_BYTES (INT64_C(8) << 20)  /* a thread's counters are late by at most this */
 #define VRPI_RING 16                        /* events in flight per stream */
-#define VRPI_SCOPES_MAX 65536u
+#define VRPI_SCOPES_MAX 65536u              /* a block keeps the index in 16 bits */
 #define VRPI_SCOPE_CHUNK 256u
 #define VRPI_FRONTS_MAX 16u
 #define VRPI_LIVES 256u /* size buckets, eight a doubling, whose lifetimes are learned */
@@ -107,19 +115,25 @@ typedef struct vrpi_shard {
 enum { VRPI_EXTENT_BACKED = 0, VRPI_EXTENT_TRANSIT = 1 };
 
 struct vrpi_extent {
-    vrpi_node node; /* in pool->idle while backed and live == 0 */
-    uint64_t addr, bytes;
+    union {
+        vrpi_node node; /* in pool->idle while backed and live == 0 */
+        struct {
+            uint64_t addr;
+            uint32_t links[3];
+            uint32_t units;
+        };
+    };
     vrp_handle handle; /* vmm */
     vrpi_arena *arena;
     vrpi_stream *stream; /* may still use it up to `stamp`; NULL: nobody */
     uint64_t stamp;
-    uint64_t idle_since;       /* pool->ticks when it became idle */
-    uint32_t live;             /* blocks in use that touch it */
-    uint8_t state;             /* VRPI_EXTENT_* */
-    uint8_t marked;            /* to be trimmed as soon as its work is done */
-    uint8_t fresh;             /* created for a request that may still fail */
-    uint32_t ghosts;           /* older mappings of its handle that still stand */
-    vrpi_extent *next, **link; /* pool->extents */
+    uint32_t number;
+    uint32_t idle_since; /* pool->ticks when it became idle, of which the low half */
+    uint32_t live;       /* blocks in use that touch it */
+    uint16_t ghosts;     /* older mappings of its handle that still stand */
+    uint8_t state;       /* VRPI_EXTENT_* */
+    uint8_t marked : 1;  /* to be trimmed as soon as its work is done */
+    uint8_t fresh : 1;   /* created for a request that may still fail */
 };
 
 /* A mapping whose memory went elsewhere while work on it was unfinished. Its
@@ -139,13 +153,14 @@ struct vrpi_arena {
     vrpi_stream *stream;      /* whose free memory this is; NULL: spare */
     uint64_t base, bytes;     /* reserved addresses */
     uint64_t end;             /* blocks tile [base, end); beyond: untouched */
-    vrpi_block *first, *last;
-    vrpi_extent **granules; /* by (address - base) / granularity, up to granule_count */
-    vrpi_block **starts;    /* the block that holds the granule's first byte */
+    uint32_t first, last;     /* blocks, by number */
+    vrpi_extent **granules;   /* by (address - base) / granularity, up to granule_count */
+    vrpi_block **starts;      /* the block that holds the granule's first byte */
     uint64_t granule_count;
     uint64_t used_blocks; /* blocks that are not free (ghosts included) */
     uint64_t backed_bytes;
-    uint32_t number;
+    uint32_t number; /* in order of creation */
+    uint32_t index;  /* in pool->arena_at */
     uint8_t klass;
     uint8_t closing; /* its addresses are being given up */
 };
@@ -166,24 +181,37 @@ enum {
     VRPI_GHOST = 5,
     VRPI_GROWABLE = 6,
     VRPI_PLACING = 8, /* being backed: in use, not handed out yet */
-    VRPI_SHARED = 7,  /* a live slot that vrp_record_stream has announced */
+    VRPI_SHARED = 7,  /* live, and vrp_record_stream has announced other streams */
 };
 
 typedef struct vrpi_uses vrpi_uses;
 
+#define VRPI_TAG_SLAB 255 /* a block that is a slab, or is to be one: it fills its cells */
+
+/* Prev and next are numbers, as the links of the node are. */
 struct vrpi_block {
-    vrpi_node node; /* in space->free while FREE */
-    uint64_t addr, bytes;
-    vrpi_block *prev, *next; /* by address in the arena */
-    vrpi_arena *arena;
-    uint64_t requested;
-    uint64_t born;   /* pool->ticks when it was placed */
-    vrpi_slab *slab; /* state SLAB */
-    vrpi_uses *uses; /* other streams announced for it */
-    uint32_t scope;
-    _Atomic uint8_t state;
+    union {
+        vrpi_node node; /* while FREE; in space->free if the arena has a space */
+        struct {
+            uint64_t addr;
+            union {
+                uint64_t requested;
+                vrpi_slab *slab; /* state SLAB */
+                vrpi_uses *uses; /* state SHARED: other streams announced for it */
+            };
+            uint32_t born; /* pool->ticks when it was placed, of which the low half */
+            uint32_t units;
+        };
+    };
+    uint32_t prev, next; /* by address in the arena */
+    uint32_t arena;      /* pool->arena_at; 0: no block */
+    uint16_t scope;
     uint8_t tag;
+    _Atomic uint8_t state;
 };
+
+_Static_assert(sizeof(vrpi_block) == 40, "every live block has one");
+_Static_assert(sizeof(vrpi_extent) == 72, "every 2 MiB can have one");
 
 typedef struct vrpi_slot {
     uint32_t scope;
@@ -215,8 +243,9 @@ struct vrpi_uses {
     vrpi_uses *next; /* pool->deferred, once freed */
     vrp_devptr ptr;
     uint32_t count, capacity;
-    uint32_t marked;  /* its extents are to be trimmed when it is free */
-    uint32_t exports; /* how often it is shared with other processes: not done meanwhile */
+    uint32_t marked;    /* its extents are to be trimmed when it is free */
+    uint32_t exports;   /* how often it is shared with other processes: not done meanwhile */
+    uint64_t requested; /* of the block, while it is live */
     struct vrpi_use {
         vrpi_stream *stream;
         uint64_t stamp;
@@ -372,9 +401,15 @@ struct vrpi_pool {
     uint64_t arena_bytes; /* as configured; 0: by class */
     _Atomic uint64_t knob[VRP_KNOB_COUNT];
     _Atomic uint32_t budgets; /* groups that have one: with none a hit need not look */
-    /* map from cells to blocks: written under lock, read by anybody */
-    _Atomic(_Atomic(void *) *) *leaves;
-    uint64_t leaf_low, leaf_high; /* the ones that exist lie in [low, high) */
+    /* map from addresses to blocks: written under lock, read by anybody */
+    _Atomic(char *) *leaves; /* those of GiB first_leaf and up; replaced with all gates closed */
+    uint64_t first_leaf, leaf_count;
+    char *cells_free[VRPI_CELLS_DIRECT + 1]; /* unused tables of cells, by kind */
+    uint32_t cells_spare;                    /* of the largest kind */
+    uint32_t limbo_count;
+    char *limbo[64]; /* tables that hits may still be reading */
+    char *cells_at;  /* memory for more of them */
+    size_t cells_left;
 
     vrpi_stream *streams;
     uint64_t stream_serials;
@@ -382,8 +417,9 @@ struct vrpi_pool {
     vrpi_mutex threads_lock;  /* the list alone: changed under both locks, read under either */
     vrpi_thread *threads;
     vrpi_arena *arenas;
+    vrpi_arena **arena_at; /* read by hits; replaced with all gates closed */
+    uint32_t arena_capacity;
     uint32_t arena_numbers;
-    vrpi_extent *extents;
     uint64_t extent_count;
     vrpi_extent claimed; /* stands in granules that are about to be backed */
     vrpi_treap idle;     /* extents with no block in use */
@@ -429,10 +465,9 @@ struct vrpi_pool {
     struct vrpi_orphan *orphans; /* memory that the driver would not take back */
     uint32_t orphan_count, orphan_capacity;
     struct vrpi_chunk *chunks; /* host memory of the nodes below */
-    vrpi_block *free_blocks;
-    vrpi_extent *free_extents;
+    vrpi_nodes block_nodes, extent_nodes;
     vrpi_ghost *free_ghosts;
-    uint32_t free_block_count, free_extent_count, free_ghost_count;
+    uint32_t free_ghost_count;
 };
 
 /* A request on its way through the slow path. */
@@ -447,6 +482,7 @@ typedef struct vrpi_request {
     uint8_t tag;
     uint8_t at_tail;   /* placed at the tail so that a larger idle extent may hang over */
     uint8_t has_spare; /* a hole of another class does: the chain was cut short */
+    uint8_t is_slab;   /* what is being placed */
     uint8_t no_spare;  /* such a hole was taken by somebody else: do not count on one again */
     uint32_t attempts; /* of the callback */
     uint32_t rounds;   /* of the running-out chain */

@@ -16,11 +16,15 @@ void vrpi_uses_free(vrpi_pool *core, vrpi_uses *uses) {
     vrpi_host_free(core, uses, bytes_of(uses->capacity));
 }
 
-/* Where the uses of a block or slot hang; NULL: no host memory. */
+/* Where the uses of a block or slot hang; NULL: no host memory. A block that had
+ * none keeps there what was requested, which the caller has to save. */
 vrpi_uses **vrpi_uses_place(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr) {
-    vrpi_slab *slab = block->slab;
-    if (slab == NULL)
+    vrpi_slab *slab = vrpi_slab_of(block);
+    if (slab == NULL) {
+        if (block->state != VRPI_SHARED)
+            block->uses = NULL;
         return &block->uses;
+    }
     if (slab->uses == NULL) {
         slab->uses = vrpi_host_alloc(core, slab->slot_count * sizeof *slab->uses);
         if (slab->uses == NULL)
@@ -68,19 +72,42 @@ int vrpi_uses_add(vrpi_pool *core, vrpi_uses **place, vrp_devptr ptr, vrpi_strea
     return 1;
 }
 
-static void set_deferred(vrpi_block *block, vrp_devptr ptr) {
-    if (block->slab != NULL)
-        atomic_store_explicit(&block->slab->slot[vrpi_slot_index(block->slab, ptr)].state,
-                              VRPI_DEFERRED, memory_order_relaxed);
+static void set_state(vrpi_block *block, vrp_devptr ptr, uint8_t state) {
+    vrpi_slab *slab = vrpi_slab_of(block);
+    if (slab != NULL)
+        atomic_store_explicit(&slab->slot[vrpi_slot_index(slab, ptr)].state, state,
+                              memory_order_relaxed);
     else
-        block->state = VRPI_DEFERRED;
+        vrpi_set_state(block, state);
 }
 
-/* Of a live block that hits must leave alone from now on. */
-void vrpi_uses_announce(vrpi_block *block, vrp_devptr ptr) {
-    if (block->slab != NULL)
-        atomic_store_explicit(&block->slab->slot[vrpi_slot_index(block->slab, ptr)].state,
-                              VRPI_SHARED, memory_order_relaxed);
+/* A live block gets one more user (NULL: an entry for nobody yet), and is one that
+ * hits leave alone. 0: no host memory. */
+int vrpi_uses_announce(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *stream) {
+    int plain = block->state == VRPI_LIVE; /* a block that no other stream uses yet */
+    uint64_t requested = vrpi_requested(block);
+    vrpi_uses **place = vrpi_uses_place(core, block, ptr);
+    if (place == NULL || !vrpi_uses_add(core, place, ptr, stream)) {
+        if (plain)
+            block->requested = requested;
+        return 0;
+    }
+    if (plain)
+        block->uses->requested = requested;
+    set_state(block, ptr, VRPI_SHARED);
+    return 1;
+}
+
+/* The last user of a live block is one no more: it is like others again. */
+void vrpi_uses_unannounce(vrpi_pool *core, vrpi_block *block, vrpi_uses **place) {
+    vrpi_uses *uses = *place;
+    uint64_t requested = uses->requested;
+    vrp_devptr ptr = uses->ptr;
+    *place = NULL;
+    if (vrpi_slab_of(block) == NULL)
+        block->requested = requested;
+    set_state(block, ptr, VRPI_LIVE);
+    vrpi_uses_free(core, uses);
 }
 
 void vrpi_uses_stamp(vrpi_uses *uses) {
@@ -92,7 +119,7 @@ static void defer_now(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_u
     vrpi_uses *uses = *place;
     *place = NULL;
     vrpi_uses_stamp(uses);
-    set_deferred(block, ptr);
+    set_state(block, ptr, VRPI_DEFERRED);
     uses->next = core->deferred;
     core->deferred = uses;
 }
@@ -101,12 +128,12 @@ static void defer_now(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_u
  * nothing to wait for any more. */
 int vrpi_defer(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_stream *by) {
     vrpi_uses **place = vrpi_uses_place(core, block, ptr);
-    if (place == NULL ||
-        (by != NULL && by != block->arena->stream && !vrpi_uses_add(core, place, ptr, by))) {
+    if (place == NULL || (by != NULL && by != vrpi_arena_of(core, block)->stream &&
+                          !vrpi_uses_add(core, place, ptr, by))) {
         /* No host memory to remember whom to wait for: wait now. If that fails
          * too, the block stays out of use. */
         vrp_status status;
-        set_deferred(block, ptr);
+        set_state(block, ptr, VRPI_DEFERRED);
         vrpi_mutex_unlock(&core->lock);
         status = core->ops->synchronize(core->ctx);
         vrpi_mutex_lock(&core->lock);
@@ -143,6 +170,7 @@ int vrpi_deferred_poll(vrpi_pool *core) {
     while (*link != NULL) {
         vrpi_uses *uses = *link;
         vrpi_block *block;
+        vrpi_slab *slab;
         uint64_t addr, bytes;
         if (!vrpi_uses_done(uses)) {
             link = &uses->next;
@@ -150,12 +178,13 @@ int vrpi_deferred_poll(vrpi_pool *core) {
         }
         *link = uses->next;
         block = vrpi_map_get(core, uses->ptr);
-        bytes = block->bytes;
+        bytes = VRPI_BYTES(block);
         addr = block->addr;
-        if (block->slab != NULL)
-            vrpi_slab_put(core, block->slab, vrpi_slot_index(block->slab, uses->ptr));
+        slab = vrpi_slab_of(block);
+        if (slab != NULL)
+            vrpi_slab_put(core, slab, vrpi_slot_index(slab, uses->ptr));
         else
-            vrpi_block_free(core, block, vrpi_stamp(block->arena->stream));
+            vrpi_block_free(core, block, vrpi_stamp(vrpi_arena_of(core, block)->stream));
         if (uses->marked)
             vrpi_mark_range(core, addr, bytes);
         vrpi_uses_free(core, uses);
@@ -168,16 +197,13 @@ static vrp_status announce(vrpi_pool *core, vrpi_thread *t, vrp_devptr ptr, vrp_
                            uint64_t key) {
     vrpi_block *block;
     vrpi_stream *stream;
-    vrpi_uses **place;
     VRPI_TRY(vrpi_free_check(core, ptr, &block));
     VRPI_TRY(vrpi_stream_get(core, t, handle, key, &stream));
-    if (stream == block->arena->stream)
+    if (stream == vrpi_arena_of(core, block)->stream)
         return VRP_OK;
-    place = vrpi_uses_place(core, block, ptr);
-    if (place == NULL || !vrpi_uses_add(core, place, ptr, stream))
-        return vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory to remember the stream");
-    vrpi_uses_announce(block, ptr);
-    return VRP_OK;
+    return vrpi_uses_announce(core, block, ptr, stream)
+               ? VRP_OK
+               : vrpi_fail(VRP_OUT_OF_HOST_MEMORY, "no host memory to remember the stream");
 }
 
 vrp_status vrp_record_stream(vrp_pool *pool, vrp_devptr ptr, vrp_stream stream) {

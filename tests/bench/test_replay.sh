@@ -71,6 +71,7 @@ run 0 replay "$dir/small.csv" --json "$dir/small.json"
 holds "$dir/small.json" "d['events'] == 7 and d['failures'] == 0 and d['streams'] == 1"
 holds "$dir/small.json" "d['peak_requested_bytes'] == 4048576 and d['misuses'] == 0"
 holds "$dir/small.json" "d['peak_gap_bytes'] == d['peak_reserved_bytes'] - d['peak_requested_bytes']"
+holds "$dir/small.json" "4096 < d['host_bytes_peak'] < 1 << 20"
 holds "$dir/small.json" "d['peak_reserved_bytes'] >= d['peak_allocated_bytes'] >= d['peak_requested_bytes']"
 holds "$dir/small.json" "set(d['gap_by_cause_at_peak']) == set(d['gap_by_cause_at_end']) == {'cached', 'pending', 'idle', 'pinned', 'slack'}"
 holds "$dir/small.json" "sum(d['driver_calls_by_name'].values()) == d['driver_calls'] > 0 and d['driver_time_us'] > 0"
@@ -278,6 +279,7 @@ for trace in "${BENCH_TRACES:-}"/*.vrpt; do
   [ -f "$trace" ] || continue
   run 0 replay "$trace" --fast --repeat 2 --json "$dir/recorded.json"
   holds "$dir/recorded.json" "d['failures'] == 0 and d['peak_gap_bytes'] > 0"
+  holds "$dir/recorded.json" "d['host_bytes_peak'] <= 8 << 20"
 done
 
 [ $failed = 0 ] && echo "$cases calls behaved"

@@ -54,11 +54,10 @@ static void *work(void *user) {
     return NULL;
 }
 
-/* From the first to begin to the last to end; negative: it failed. */
+/* Nanoseconds a pair of the slowest thread, by its own clock; negative: it failed. */
 static double round_of(const bench_measure *m, worker *workers, uint32_t threads, uint64_t count) {
     crew c = {.m = m, .count = count, .warm = count < WARM ? count : WARM};
-    uint64_t began = UINT64_MAX;
-    uint64_t ended = 0;
+    uint64_t longest = 0;
     uint32_t made = 0;
     for (; made < threads; made++) {
         workers[made].crew = &c;
@@ -70,14 +69,14 @@ static double round_of(const bench_measure *m, worker *workers, uint32_t threads
     atomic_store(&c.order, made == threads ? GO : GO_HOME);
     for (uint32_t i = 0; i < made; i++) {
         (void)pthread_join(workers[i].thread, NULL);
-        began = workers[i].began < began ? workers[i].began : began;
-        ended = workers[i].ended > ended ? workers[i].ended : ended;
+        uint64_t took = workers[i].ended - workers[i].began;
+        longest = took > longest ? took : longest;
     }
     if (made < threads || atomic_load(&c.failed)) {
         (void)bench_fail("%u of %u threads: one failed", made, threads);
         return -1;
     }
-    return (double)(ended - began) / (double)count;
+    return (double)longest / (double)count;
 }
 
 static int threads_of(bench_measure *m, worker *workers, uint32_t threads) {
@@ -85,6 +84,10 @@ static int threads_of(bench_measure *m, worker *workers, uint32_t threads) {
     if (each < 0)
         return 0;
     uint64_t count = bench_measure_count(m, each, 100, MOST_PAIRS);
+    each = round_of(m, workers, threads, count); /* the first hundred were cold */
+    if (each < 0)
+        return 0;
+    count = bench_measure_count(m, each, 100, MOST_PAIRS);
     bench_row *row = bench_sheet_add(m->sheet, "ns", "threads/%u", threads);
     for (uint64_t i = 0; i < m->repeat; i++) {
         each = round_of(m, workers, threads, count);

@@ -35,7 +35,7 @@ extern "C" {
       "most bytes of larger blocks that a thread holds until its next larger operation")          \
     X(RECLAIMER, 14, 0, 1, 0,                                                                     \
       "whether a helper thread ends what trims leave; a pool on a real device begins with 1")     \
-    X(TRIM_BUDGET_NS, 15, 0, UINT64_MAX, 500000,                                                  \
+    X(TRIM_BUDGET_NS, 15, 0, UINT64_MAX, 250000,                                                  \
       "with the reclaimer: most driver time that one trim may spend itself, by estimate")         \
     X(EXTENT_AHEAD_BYTES, 16, 0, 536870912, 134217728,                                            \
       "most bytes that an extent reaches beyond its block while memory is only filled; 0: none")

@@ -19,21 +19,40 @@ static vrp_status limit_reached(const vrpi_request *r) {
     return status;
 }
 
+/* A slot from what other threads have freed on the stream, and more for the magazine. */
+static int depot_alloc(vrpi_pool *core, vrpi_request *r, vrpi_front *front, vrp_devptr *out) {
+    uint32_t klass = vrpi_small_class(r->bytes), last;
+    vrpi_magazine *mag = &front->mag[klass];
+    vrpi_slab *slab;
+    if (!vrpi_depot_take(core, front, klass))
+        return 0;
+    last = vrpi_mag_count(mag) - 1;
+    *out = mag->entry[last].addr;
+    slab = vrpi_map_get(core, *out)->slab;
+    vrpi_mag_set(mag, last);
+    vrpi_slot_fill(slab, vrpi_slot_index(slab, *out), r);
+    return 1;
+}
+
 /* A first slot for the caller and a few more for the thread's magazine. Lock held. */
 static vrp_status small_alloc(vrpi_pool *core, vrpi_request *r, vrpi_stream *stream,
                               vrp_devptr *out) {
     uint32_t klass = vrpi_small_class(r->bytes);
     uint32_t more = (uint32_t)(VRPI_MAG_BYTES / 2 / r->size);
     vrpi_slab *slab;
-    vrpi_front *front;
+    vrpi_front *front = NULL;
     uint32_t index;
+    if ((core->config.flags & VRP_STREAMS_UNTRACKED) == 0)
+        front = vrpi_front_get(core, r->thread, stream, stream->handle);
+    if (front != NULL && depot_alloc(core, r, front, out))
+        return VRP_OK;
     VRPI_TRY(vrpi_slab_refill(core, r, stream, klass, &slab));
     index = vrpi_slab_take(slab);
     vrpi_slot_fill(slab, index, r);
     *out = slab->addr + (uint64_t)index * slab->slot_bytes;
     if ((core->config.flags & VRP_STREAMS_UNTRACKED) != 0)
         return VRP_OK;
-    front = vrpi_front_get(core, r->thread, stream, stream->handle);
+    front = vrpi_front_get(core, r->thread, stream, stream->handle); /* the lock was dropped */
     if (front == NULL)
         return VRP_OK; /* a graph pool's, or no host memory: goes without */
     for (; more > 0 && slab->free_count > 0; more--) {

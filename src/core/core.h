@@ -416,6 +416,12 @@ int vrpi_uses_done(const vrpi_uses *uses);
 int vrpi_fence(vrpi_pool *core, vrpi_thread *t,
                uint64_t bytes); /* after frees that name no stream; 1: some are done */
 
+/* ---- depot.c ---- (lock held) */
+int vrpi_depot_put(vrpi_pool *core, vrpi_front *front, uint32_t klass);  /* 0: it is full */
+int vrpi_depot_take(vrpi_pool *core, vrpi_front *front, uint32_t klass); /* 0: nothing there */
+uint64_t vrpi_depot_flush(vrpi_pool *core, vrpi_stream *stream);         /* bytes */
+void vrpi_depots_end(vrpi_pool *core);                                   /* host memory only */
+
 /* ---- graph.c ---- (lock held) */
 void vrpi_graphs_poll(vrpi_pool *core);
 void vrpi_graphs_drop(vrpi_pool *core); /* at the pool's end */

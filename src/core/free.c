@@ -60,8 +60,9 @@ static void put_slot(vrpi_pool *core, vrpi_thread *t, vrpi_slab *slab, uint32_t 
         vrpi_magazine *mag = &front->mag[slab->klass];
         int put = vrpi_front_put_slot(front, slab, index);
         if (!put && vrpi_mag_count(mag) > 1) {
-            for (uint32_t n = vrpi_mag_count(mag) / 2; n > 0; n--)
-                vrpi_slot_drop(core, mag);
+            if (!vrpi_depot_put(core, front, slab->klass))
+                for (uint32_t n = vrpi_mag_count(mag) / 2; n > 0; n--)
+                    vrpi_slot_drop(core, mag);
             put = vrpi_front_put_slot(front, slab, index);
         }
         if (put)

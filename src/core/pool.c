@@ -181,6 +181,7 @@ static void host_end(vrpi_pool *core) {
     vrpi_map_end(core);
     while (core->arenas != NULL)
         vrpi_arena_forget(core, core->arenas);
+    vrpi_depots_end(core);
     while (core->streams != NULL) {
         vrpi_stream *s = core->streams;
         core->streams = s->next;

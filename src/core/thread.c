@@ -103,6 +103,7 @@ static void thread_retire(vrpi_thread *t) {
         if (s->owner == t) {
             s->busy++;
             s->forgetting = 1;
+            (void)vrpi_depot_flush(core, s);
             vrpi_stream_quiet(core, s);
             s->seq++; /* blocks that are still live may have been used since */
             (void)vrpi_record(core, t, s);
@@ -263,9 +264,11 @@ uint64_t vrpi_fronts_flush_all(vrpi_pool *core) {
             bytes = 1;
             others |= !is_own(t);
         }
-    if (bytes == 0)
+    if (bytes == 0 && core->depot_bytes == 0)
         return 0;
     bytes = 0;
+    for (vrpi_stream *s = core->streams; s != NULL && core->depot_bytes > 0; s = s->next)
+        bytes += vrpi_depot_flush(core, s);
     if (others)
         vrpi_close_all(core);
     for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
@@ -294,6 +297,7 @@ int vrpi_anybody_holds(const vrpi_pool *core) {
 }
 
 void vrpi_fronts_drop(vrpi_pool *core, vrpi_stream *stream) {
+    (void)vrpi_depot_flush(core, stream);
     vrpi_close_all(core);
     for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
         for (vrpi_front **link = &t->fronts; *link != NULL; link = &(*link)->next)
@@ -311,7 +315,7 @@ void vrpi_fronts_drop(vrpi_pool *core, vrpi_stream *stream) {
 }
 
 uint64_t vrpi_cached_bytes(vrpi_pool *core) {
-    uint64_t bytes = 0;
+    uint64_t bytes = core->depot_bytes;
     for (const vrpi_thread *t = core->threads; t != NULL; t = t->next)
         bytes += cached_of(t);
     return bytes;

@@ -46,6 +46,7 @@
 #define VRPI_CELLS_RESERVE 2 /* most tables that a block can need: it lies in two granules */
 #define VRPI_CELLS_TOPS UINT64_C(0x8080808080808080)
 #define VRPI_MAG_SLOTS 32
+#define VRPI_BATCH 16u                  /* slots that go from thread to thread at once, at most */
 #define VRPI_MAG_BYTES UINT64_C(524288) /* of slots of one class in a front */
 #define VRPI_KEPT 200                   /* blocks of near sizes in a front */
 #define VRPI_KEPT_END UINT64_C(2097152) /* smaller than this they are kept by near size */
@@ -288,19 +289,30 @@ struct vrpi_stream {
         *graph;         /* no stream, but the memory of one in a graph pool: not idle for anybody */
     vrpi_stream *route; /* while it captures for a graph pool: allocations go there */
     vrpi_uses *after;   /* of a released graph pool: done when these are */
+    struct vrpi_batch *depot[VRPI_SMALL_CLASSES]; /* slots that wait for any thread's magazine */
+    uint8_t depot_count[VRPI_SMALL_CLASSES];
     vrpi_space space[VRPI_CLASS_COUNT];
 };
 
 /* ---- threads -------------------------------------------------------------------- */
 
+typedef struct vrpi_entry {
+    uint64_t addr;
+    vrpi_slot *slot;
+} vrpi_entry;
+
 typedef struct vrpi_magazine {
     _Atomic uint32_t count; /* written as a shard is */
     uint32_t capacity, slot_bytes;
-    struct {
-        uint64_t addr;
-        vrpi_slot *slot;
-    } entry[VRPI_MAG_SLOTS];
+    vrpi_entry entry[VRPI_MAG_SLOTS];
 } vrpi_magazine;
+
+/* Part of a magazine that its thread had too much of. */
+typedef struct vrpi_batch {
+    struct vrpi_batch *next;
+    uint32_t count;
+    vrpi_entry entry[VRPI_BATCH];
+} vrpi_batch;
 
 /* The block freed last is `recent`, for a request of exactly its size; the next
  * one moves it on. Blocks below VRPI_KEPT_END go to bins by size and serve
@@ -431,7 +443,9 @@ struct vrpi_pool {
     vrpi_slab *slabs;
     struct vrp_growable *growables;
     vrp_graph_pool *graphs;
-    vrpi_stream *whole; /* the context as a user of blocks; NULL: none yet */
+    struct vrpi_batch *batches; /* unused ones */
+    uint64_t depot_bytes;       /* slots in all depots */
+    vrpi_stream *whole;         /* the context as a user of blocks; NULL: none yet */
     uint64_t exported_bytes;
     vrpi_uses *deferred;
     uint64_t ticks;           /* slow-path operations so far */

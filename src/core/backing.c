@@ -7,7 +7,7 @@
 
 enum { IDLE_LOOKS_MAX = 400 };
 #define VRPI_OVERHANG_MAX (UINT64_C(512) << 20)
-#define SMALL_AHEAD_MAX (UINT64_C(32) << 20)
+#define SHORT_AHEAD_MAX (UINT64_C(16) << 20) /* of what is no weights */
 
 int vrpi_growth_is_barred(const vrpi_pool *core, uint64_t bytes) {
     uint64_t reserved = vrpi_reserved(core);
@@ -148,10 +148,8 @@ static uint64_t ahead_of(const vrpi_pool *core, const vrpi_arena *arena, uint64_
         return 0;
     if (vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT)
         bound = arena->klass == VRPI_CLASS_WEIGHTS ? vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES) : 0;
-    else if (arena->klass == VRPI_CLASS_SMALL)
-        bound = SMALL_AHEAD_MAX;
-    else if (arena->klass == VRPI_CLASS_LARGE)
-        bound = vrpi_knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);
+    else if (arena->klass == VRPI_CLASS_SMALL || arena->klass == VRPI_CLASS_LARGE)
+        bound = SHORT_AHEAD_MAX;
     else if (arena->klass != VRPI_CLASS_WEIGHTS)
         return 0;
     if (most > bound)

@@ -282,8 +282,9 @@ static void cells_of(const vrpi_block *block, uint64_t granule, uint32_t *first,
     *last = to >> VRPI_MAP_SHIFT == granule ? cell_of(to) : CELLS - 1;
 }
 
-/* A table with room for `more` beside what the entry names. */
-static char *table_grow(vrpi_pool *core, char *old, uint64_t granule, uint32_t more) {
+/* A table with room for `more` beside what the entry names. Where slabs are, it is
+ * the largest at once: they are what is looked up most, and fill their granules. */
+static char *table_grow(vrpi_pool *core, char *old, uint64_t granule, uint32_t more, int slab) {
     uint32_t old_kind = kind_of(old), kind = 1, need = more, first = 0, last = 0;
     vrpi_block *alone = (vrpi_block *)(void *)old;
     char *table;
@@ -293,7 +294,7 @@ static char *table_grow(vrpi_pool *core, char *old, uint64_t granule, uint32_t m
         cells_of(alone, granule, &first, &last);
         need += last - first + 1;
     }
-    while (capacity_of[kind] < need)
+    while (capacity_of[kind] < need || (slab && kind < KINDS))
         kind++;
     table = table_new(core, kind);
     if (old_kind == 0) {
@@ -324,7 +325,7 @@ static void entry_put(vrpi_pool *core, link *at, uint64_t granule, uint32_t firs
             table_put(entry - kind, kind, cell, block);
         return;
     }
-    grown = table_grow(core, entry, granule, more);
+    grown = table_grow(core, entry, granule, more, vrpi_covers(block));
     for (uint32_t cell = first; cell <= last; cell++)
         table_put(grown - kind_of(grown), kind_of(grown), cell, block);
     publish(at, grown);

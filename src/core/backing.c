@@ -117,6 +117,14 @@ void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t) {
     }
 }
 
+/* Whether a space only fills: little was ever freed in it, or most of the memory
+ * that there once was has been given back, as after a trim at a pause. */
+static int is_filling(const vrpi_pool *core, const vrpi_arena *arena, uint64_t size) {
+    const vrpi_space *space = arena->space;
+    return space != NULL && (space->freed_bytes * 32 <= space->taken_bytes ||
+                             vrpi_reserved(core) + size <= core->high_water / 2);
+}
+
 /* Largest extent for a block. Handles are paid by the piece, but free bytes in
  * an extent that is partly in use are lost: so a fraction of the block. More
  * while a space is only being filled (loading), when little is freed and little
@@ -130,7 +138,7 @@ static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint6
         return vrpi_knob(core, VRP_KNOB_EXTENT_WEIGHTS_BYTES);
     if (arena->klass == VRPI_CLASS_SLAB || arena->klass == VRPI_CLASS_SMALL)
         return vrpi_knob(core, VRP_KNOB_EXTENT_SMALL_BYTES);
-    if (arena->space != NULL && arena->space->freed_bytes * 32 <= arena->space->taken_bytes)
+    if (is_filling(core, arena, size))
         return vrpi_knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);
     if (reserved + size + (core->high_water >> 8) <= core->high_water)
         cap = size;
@@ -144,7 +152,7 @@ static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint6
 static uint64_t ahead_of(const vrpi_pool *core, const vrpi_arena *arena, uint64_t size) {
     const vrpi_space *space = arena->space;
     uint64_t most = vrpi_knob(core, VRP_KNOB_EXTENT_AHEAD_BYTES), bound = UINT64_MAX;
-    if (space == NULL || space->freed_bytes * 32 > space->taken_bytes)
+    if (!is_filling(core, arena, size))
         return 0;
     if (vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT)
         bound = arena->klass == VRPI_CLASS_WEIGHTS ? vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES) : 0;

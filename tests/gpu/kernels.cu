@@ -87,6 +87,8 @@ extern "C" int vrpt_kernels_begin(int device) {
     return vrpt_device_finish(&none);
 }
 
+extern "C" int vrpt_kernels_thread(int device) { return cudaSetDevice(device); }
+
 extern "C" const char *vrpt_kernels_error(int error) {
     return cudaGetErrorName(static_cast<cudaError_t>(error));
 }

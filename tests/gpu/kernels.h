@@ -28,6 +28,7 @@ typedef struct vrpt_mismatches {
  * a kernel that is loaded when it is first launched could wait for others. */
 int vrpt_kernels_begin(int device);
 const char *vrpt_kernels_error(int error);
+int vrpt_kernels_thread(int device); /* before a further thread launches any */
 
 int vrpt_kernel_fill(uint64_t stream, uint64_t at, uint64_t bytes, uint64_t origin, uint64_t seed);
 

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* Many threads and streams over one pool on a GPU, for as long as asked:
+ *
+ *     soak_cuda [cuda:N]
+ *
+ * Eight threads with a stream each allocate, fill blocks by kernels, check them
+ * by kernels, free them on their own stream, on another one that used them too,
+ * on no stream, or hand them to another thread. One of them trims now and then.
+ * A block that is used again too early has wrong bytes.
+ *
+ * VRAMPOOL_TEST_SECONDS: for each backing, default 5. */
+
+#include "kernels.h"
+#include "support/vrp_test.h"
+#include "vrampool/cuda.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { THREADS = 8, HELD = 24, SHELVES = 64, HANG_SECONDS = 120 };
+
+typedef struct parcel {
+    vrp_devptr ptr;
+    uint64_t bytes, seed;
+    vrp_stream stream; /* it was allocated and last used on */
+} parcel;
+
+static struct {
+    vrpt t;
+    vrp_stream stream[THREADS];
+    _Atomic(parcel *) shelf[SHELVES];
+    atomic_int stop;
+    atomic_uint_fast64_t pairs, crossed, handed, any, trims, kernels, refused, errors, beat;
+    uint64_t seed;
+} soak;
+
+static int device_ordinal;
+
+static double now(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void must(int good, const char *what) {
+    if (good)
+        return;
+    if (atomic_fetch_add(&soak.errors, 1) < 8)
+        (void)fprintf(stderr, "%s: %s\n", what, vrpt_detail());
+}
+
+/* Nobody makes progress: say so and end. */
+static void *watch(void *unused) {
+    uint64_t last = 0, still = 0;
+    (void)unused;
+    while (!atomic_load(&soak.stop)) {
+        (void)sleep(1);
+        uint64_t beat = atomic_load(&soak.beat);
+        still = beat == last ? still + 1 : 0;
+        last = beat;
+        if (still > HANG_SECONDS) {
+            (void)fprintf(stderr, "no progress for %d seconds\n", HANG_SECONDS);
+            _exit(3);
+        }
+    }
+    return NULL;
+}
+
+static uint64_t random_bytes(vrpt_rng *rng) {
+    double power = 9.0 + (double)vrpt_rng_below(rng, 1700) / 100.0; /* 512 B to 64 MiB */
+    return ((uint64_t)exp2(power) + 3) & ~UINT64_C(3);
+}
+
+static void fill(parcel *p, vrpt_rng *rng) {
+    if (vrpt_rng_below(rng, 64) == 0)
+        must(vrpt_kernel_spin(p->stream, vrpt_rng_below(rng, 300000)) == 0, "spin");
+    must(vrpt_kernel_fill(p->stream, p->ptr, p->bytes, p->ptr, p->seed) == 0, "fill");
+    (void)atomic_fetch_add(&soak.kernels, 1);
+}
+
+static void check(const parcel *p, vrp_stream stream) {
+    must(vrpt_kernel_check(stream, p->ptr, p->bytes, p->ptr, p->seed, 0) == 0, "check");
+    (void)atomic_fetch_add(&soak.kernels, 1);
+}
+
+/* Checks it for the last time, in one of the ways a program can, and frees it. */
+static void end_parcel(parcel *p, vrpt_rng *rng) {
+    vrp_stream other = soak.stream[vrpt_rng_below(rng, THREADS)];
+    uint64_t way = vrpt_rng_below(rng, 16);
+    if (way < 10 || other == p->stream) {
+        check(p, p->stream);
+        must(vrp_free(soak.t.pool, p->ptr, way < 5 ? p->stream : VRP_STREAM_OF_ALLOC) == VRP_OK,
+             "free");
+    } else if (way < 13) { /* another stream uses it last, and frees it */
+        must(vrpt_stream_follow(other, p->stream) == 0, "follow");
+        check(p, other);
+        must(vrp_free(soak.t.pool, p->ptr, other) == VRP_OK, "free elsewhere");
+        (void)atomic_fetch_add(&soak.crossed, 1);
+    } else if (way < 15) { /* both use it */
+        must(vrp_record_stream(soak.t.pool, p->ptr, other) == VRP_OK, "record_stream");
+        must(vrpt_stream_follow(other, p->stream) == 0, "follow");
+        check(p, other);
+        check(p, p->stream);
+        must(vrp_free(soak.t.pool, p->ptr, p->stream) == VRP_OK, "free of two");
+        (void)atomic_fetch_add(&soak.crossed, 1);
+    } else { /* the pool hears of no stream */
+        must(vrpt_stream_follow(other, p->stream) == 0, "follow");
+        check(p, other);
+        must(vrp_free(soak.t.pool, p->ptr, VRP_STREAM_ANY) == VRP_OK, "free of any");
+        (void)atomic_fetch_add(&soak.any, 1);
+    }
+    (void)atomic_fetch_add(&soak.pairs, 1);
+    free(p);
+}
+
+static parcel *make_parcel(uint64_t who, vrpt_rng *rng) {
+    parcel *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return NULL;
+    p->bytes = random_bytes(rng);
+    p->seed = vrpt_rng_next(rng);
+    p->stream = soak.stream[who];
+    vrp_alloc_info info = {.struct_size = sizeof info,
+                           .bytes = p->bytes,
+                           .stream = p->stream,
+                           .tag = (int32_t)vrpt_rng_below(rng, VRP_TAG_COUNT)};
+    vrp_status status = vrp_alloc_ex(soak.t.pool, &info, &p->ptr);
+    if (status != VRP_OK) {
+        must(status == VRP_OUT_OF_DEVICE_MEMORY || status == VRP_LIMIT_REACHED, "alloc");
+        (void)atomic_fetch_add(&soak.refused, 1);
+        free(p);
+        return NULL;
+    }
+    fill(p, rng);
+    return p;
+}
+
+static void *run(void *argument) {
+    uint64_t who = (uint64_t)(uintptr_t)argument;
+    vrpt_rng rng = {.state = soak.seed * THREADS + who + 1};
+    parcel *mine[HELD] = {NULL};
+    must(vrpt_kernels_thread(device_ordinal) == 0, "device of the thread");
+    while (!atomic_load(&soak.stop)) {
+        parcel **slot = &mine[vrpt_rng_below(&rng, HELD)];
+        uint64_t choice = vrpt_rng_below(&rng, 1000);
+        (void)atomic_fetch_add(&soak.beat, 1);
+        if (*slot == NULL) {
+            *slot = make_parcel(who, &rng);
+        } else if (choice < 150) { /* to whoever takes it */
+            *slot = atomic_exchange(&soak.shelf[vrpt_rng_below(&rng, SHELVES)], *slot);
+            (void)atomic_fetch_add(&soak.handed, 1);
+        } else if (choice < 300) {
+            check(*slot, (*slot)->stream);
+        } else {
+            end_parcel(*slot, &rng);
+            *slot = NULL;
+        }
+        if (choice == 999 && who == 0) {
+            must(vrp_empty_cache(soak.t.pool, NULL) == VRP_OK, "empty_cache");
+            (void)atomic_fetch_add(&soak.trims, 1);
+        }
+        if (choice == 998)
+            must(vrp_pool_poll(soak.t.pool) == VRP_OK, "poll");
+        if (choice >= 990 && choice < 994) /* not more than so far ahead of the device */
+            must(vrpt_stream_finish(soak.stream[who]) == 0, "synchronise");
+    }
+    for (size_t i = 0; i < HELD; i++)
+        if (mine[i] != NULL)
+            end_parcel(mine[i], &rng);
+    return NULL;
+}
+
+static void many_threads_and_streams_keep_their_bytes(void **state) {
+    const double seconds = (double)vrpt_env_number("VRAMPOOL_TEST_SECONDS", 5);
+    const vrpt_options options = {.pool = {.limit_bytes = 6 * VRPT_GIB}};
+    vrpt_mismatches seen;
+    pthread_t thread[THREADS], watcher;
+    vrpt_rng rng = {.state = 7};
+    static int ready;
+    (void)state;
+    memset(&soak, 0, sizeof soak);
+    soak.seed = vrpt_env_number("VRAMPOOL_TEST_SEED", 1);
+    VRPT_REQUIRE(&soak.t, vrpt_open(&soak.t, &options));
+    if (!ready)
+        assert_int_equal(vrpt_kernels_begin(device_ordinal), 0);
+    ready = 1;
+    for (size_t i = 0; i < THREADS; i++) {
+        soak.stream[i] = vrpt_stream_create(&soak.t);
+        assert_true(soak.stream[i] != 0);
+    }
+    assert_int_equal(pthread_create(&watcher, NULL, watch, NULL), 0);
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, run, (void *)(uintptr_t)i), 0);
+    for (double end = now() + seconds; now() < end;)
+        (void)usleep(100000);
+    atomic_store(&soak.stop, 1);
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_join(thread[i], NULL), 0);
+    assert_int_equal(pthread_join(watcher, NULL), 0);
+    for (size_t i = 0; i < SHELVES; i++)
+        if (soak.shelf[i] != NULL)
+            end_parcel(soak.shelf[i], &rng);
+    assert_int_equal(vrpt_device_finish(&seen), 0);
+    (void)printf("%" PRIu64 " blocks, %" PRIu64 " across streams, %" PRIu64
+                 " across threads, %" PRIu64 " of any stream, %" PRIu64 " trims, %" PRIu64
+                 " kernels, %" PRIu64 " refused, %" PRIu64 " wrong words\n",
+                 (uint64_t)soak.pairs, (uint64_t)soak.crossed, (uint64_t)soak.handed,
+                 (uint64_t)soak.any, (uint64_t)soak.trims, (uint64_t)soak.kernels,
+                 (uint64_t)soak.refused, seen.count);
+    assert_int_equal(soak.errors, 0);
+    assert_int_equal(seen.count, 0);
+    assert_true(soak.pairs > 100);
+    for (size_t i = 0; i < THREADS; i++) {
+        VRPT_OK(vrp_stream_forget(soak.t.pool, soak.stream[i]));
+        vrpt_stream_destroy(&soak.t, soak.stream[i]);
+    }
+    VRPT_REQUIRE(&soak.t, vrpt_close(&soak.t));
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_threads_and_streams_keep_their_bytes),
+    };
+    for (int i = 1; i < argc; i++)
+        (void)sscanf(argv[i], "cuda:%d", &device_ordinal);
+    if (vrp_cuda_device_count() <= (uint32_t)device_ordinal) {
+        (void)printf("skipped: no CUDA device %d\n", device_ordinal);
+        return VRPT_SKIP;
+    }
+    return vrpt_main("soak", tests, VRPT_COUNT(tests), argc, argv);
+}

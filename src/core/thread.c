@@ -91,6 +91,16 @@ static void unlink_thread(vrpi_thread *t) {
         t->next->link = t->link;
 }
 
+static void wait_for_all(vrpi_pool *core, vrpi_stream *s) {
+    uint64_t seq = s->seq;
+    vrp_status status;
+    vrpi_mutex_unlock(&core->lock);
+    status = core->ops->synchronize(core->ctx);
+    vrpi_mutex_lock(&core->lock);
+    if (status == VRP_OK && s->ring_count == 0)
+        s->completed = s->covered = seq;
+}
+
 /* The pool is entered. Ends the thread's part of it. */
 static void thread_retire(vrpi_thread *t) {
     vrpi_pool *core = t->core;
@@ -98,7 +108,9 @@ static void thread_retire(vrpi_thread *t) {
     fronts_free(core, t);
     vrpi_budget_collect_one(t);
     vrpi_shards_flush(t);
-    /* Its default stream ends with it, and only it can record there. */
+    /* Its default stream ends with it, or has ended already: the driver's own part of
+     * the thread may have gone before this one, and a record here would land on a new,
+     * empty stream. So it is the context that is recorded. */
     for (vrpi_stream *s = core->streams; s != NULL; s = s->next)
         if (s->owner == t) {
             s->busy++;
@@ -106,11 +118,12 @@ static void thread_retire(vrpi_thread *t) {
             (void)vrpi_depot_flush(core, s);
             vrpi_stream_quiet(core, s);
             s->seq++; /* blocks that are still live may have been used since */
-            (void)vrpi_record(core, t, s);
             core->capturing_count -= s->capturing;
             s->capturing = 0;
             s->forgotten = 1;
             s->owner = NULL;
+            if (!vrpi_record(core, t, s) && core->ops->context_record == NULL)
+                wait_for_all(core, s);
             s->busy--;
         }
     vrpi_mutex_lock(&core->threads_lock);

@@ -73,6 +73,8 @@ static void rig_open(rig *r, uint64_t limit_bytes, uint32_t exportable) {
     vrp_pool_config config = {
         .struct_size = sizeof config, .backing = vrpt_now.backing, .limit_bytes = limit_bytes};
     static int ready;
+    if (naive == 2)
+        config.flags = VRP_NO_DEVICE_WAITS; /* that would be another protection */
     memset(r, 0, sizeof *r);
     VRPT_OK(vrp_cuda_driver_create(&cuda, &r->below));
     under.real = *vrp_driver_ops_get(r->below, &under.ctx);

@@ -413,8 +413,8 @@ int vrpi_uses_announce(vrpi_pool *core, vrpi_block *block, vrp_devptr ptr, vrpi_
 void vrpi_uses_unannounce(vrpi_pool *core, vrpi_block *block, vrpi_uses **place);
 void vrpi_uses_stamp(vrpi_uses *uses);
 int vrpi_uses_done(const vrpi_uses *uses);
-int vrpi_fence(vrpi_pool *core, vrpi_thread *t,
-               uint64_t bytes); /* after frees that name no stream; 1: some are done */
+/* After frees that name no stream. 1: the lock was dropped meanwhile. */
+int vrpi_fence(vrpi_pool *core, vrpi_thread *t, uint64_t bytes);
 
 /* ---- depot.c ---- (lock held) */
 int vrpi_depot_put(vrpi_pool *core, vrpi_front *front, uint32_t klass);  /* 0: it is full */

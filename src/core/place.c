@@ -341,7 +341,7 @@ static vrp_status place_by_class(vrpi_pool *core, vrpi_request *request, vrpi_st
         if ((!at.found || at.unbacked > 0) && !fenced) {
             fenced = 1;
             if (vrpi_fence(core, request->thread, size))
-                continue;
+                continue; /* what was found may be gone */
         }
         if ((!at.found || at.unbacked > 0) && !flushed) {
             /* What threads hold back may fit or make extents idle. */

@@ -230,19 +230,20 @@ static int fence_due(const vrpi_pool *core) {
 }
 
 /* One fence for some frees, or for as many bytes: sooner, a loop of pairs would pay for
- * one each time, later, it would grow. */
+ * one each time, later, it would grow. 1: the lock was dropped meanwhile. */
 int vrpi_fence(vrpi_pool *core, vrpi_thread *t, uint64_t bytes) {
     enum { BATCH = 8 };
     const uint64_t large = UINT64_C(16) << 20;
-    const vrpi_uses *before = core->deferred;
+    int due;
     if (!fence_due(core))
         return 0;
-    if (core->whole->seq - core->whole->covered >= BATCH || bytes >= large)
+    due = core->whole->seq - core->whole->covered >= BATCH || bytes >= large;
+    if (due)
         (void)vrpi_record(core, t, core->whole);
     if (core->whole->ring_count == 0)
-        return 0;
+        return due;
     vrpi_poll(core, t);
-    return core->deferred != before;
+    return 1;
 }
 
 void vrpi_tend(vrpi_pool *core, vrpi_thread *t) {

@@ -46,9 +46,7 @@ for program in ./test_pool_* ./test_cuda_* ./conc_* ./prop_cuda ./test_kernels .
   [ -x "$program" ] && one "${program#./}" "$program" "$device"
 done
 for rule in 2 3 4 5 6 61 7; do
-  backing=vmm
-  [ $rule = 2 ] && backing=malloc # unmapping under a kernel would end the context
-  one "order_naive_$rule" env VRAMPOOL_TEST_BACKING=$backing ./test_order "$device" naive $rule
+  one "order_naive_$rule" env VRAMPOOL_TEST_BACKING=vmm ./test_order "$device" naive $rule
 done
 if [ -x ./prop_cuda ]; then
   one prop_cuda_naive env VRAMPOOL_TEST_NAIVE=1 VRAMPOOL_TEST_BACKING=malloc ./prop_cuda "$device"

@@ -72,7 +72,7 @@ static int dev_finish(vrp_stream stream) { return vrpt_stream_finish(stream) == 
 static void dev_wait(void) { (void)usleep(100000); }
 static uint64_t dev_wrong(void) {
     vrpt_mismatches seen;
-    return vrpt_device_finish(&seen) == 0 ? wrong : UINT64_MAX;
+    return vrpt_device_finish(&seen) == 0 ? seen.count : UINT64_MAX;
 }
 #else
 static int dev_begin(void) { return 1; }

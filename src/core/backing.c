@@ -119,10 +119,9 @@ void vrpi_idle_age(vrpi_pool *core, vrpi_thread *t) {
 
 /* Whether a space only fills: little was ever freed in it, or most of the memory
  * that there once was has been given back, as after a trim at a pause. */
-static int is_filling(const vrpi_pool *core, const vrpi_arena *arena, uint64_t size) {
+static int is_filling(const vrpi_pool *core, const vrpi_arena *arena) {
     const vrpi_space *space = arena->space;
-    return space != NULL && (space->freed_bytes * 32 <= space->taken_bytes ||
-                             vrpi_reserved(core) + size <= core->high_water / 2);
+    return space != NULL && (space->freed_bytes * 32 <= space->taken_bytes || core->refilling);
 }
 
 /* Largest extent for a block. Handles are paid by the piece, but free bytes in
@@ -138,7 +137,7 @@ static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint6
         return vrpi_knob(core, VRP_KNOB_EXTENT_WEIGHTS_BYTES);
     if (arena->klass == VRPI_CLASS_SLAB || arena->klass == VRPI_CLASS_SMALL)
         return vrpi_knob(core, VRP_KNOB_EXTENT_SMALL_BYTES);
-    if (is_filling(core, arena, size))
+    if (is_filling(core, arena))
         return vrpi_knob(core, VRP_KNOB_EXTENT_LOADING_BYTES);
     if (reserved + size + (core->high_water >> 8) <= core->high_water)
         cap = size;
@@ -152,12 +151,12 @@ static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint6
 static uint64_t ahead_of(const vrpi_pool *core, const vrpi_arena *arena, uint64_t size) {
     const vrpi_space *space = arena->space;
     uint64_t most = vrpi_knob(core, VRP_KNOB_EXTENT_AHEAD_BYTES), bound = UINT64_MAX;
-    if (!is_filling(core, arena, size))
+    if (!is_filling(core, arena))
         return 0;
     if (vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT)
         bound = arena->klass == VRPI_CLASS_WEIGHTS ? vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES) : 0;
     else if (arena->klass == VRPI_CLASS_SMALL || arena->klass == VRPI_CLASS_LARGE)
-        bound = SHORT_AHEAD_MAX;
+        bound = size > SHORT_AHEAD_MAX ? 2 * SHORT_AHEAD_MAX : SHORT_AHEAD_MAX;
     else if (arena->klass != VRPI_CLASS_WEIGHTS)
         return 0;
     if (most > bound)

@@ -25,10 +25,14 @@ void vrpi_reserved_commit(vrpi_pool *core, uint64_t bytes, uint64_t extents) {
         core->reserved_peak = now;
     if (now > core->high_water)
         core->high_water = now;
+    if (now >= core->high_water - core->high_water / 32)
+        core->refilling = 0;
 }
 
 void vrpi_reserved_sub(vrpi_pool *core, uint64_t bytes) {
     uint64_t now = vrpi_reserved(core) - bytes;
+    if (now <= core->high_water / 2)
+        core->refilling = 1;
     atomic_store_explicit(&core->reserved, now, memory_order_relaxed);
     atomic_store_explicit(&core->handle->reserved, now, memory_order_relaxed);
 }

@@ -461,6 +461,7 @@ struct vrpi_pool {
 
     _Atomic uint64_t reserved; /* written under lock */
     uint64_t high_water;       /* largest reserved ever; the gap rule's own */
+    int refilling;             /* most of that was given back, and is not taken again yet */
     uint64_t reserved_peak, reserved_total;
     uint64_t extents_peak, extents_total;
     vrpi_group all, tag[VRP_TAG_COUNT];

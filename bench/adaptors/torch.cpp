@@ -8,6 +8,10 @@
 #include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#if __has_include(<c10/cuda/PeerToPeerAccess.h>)
+#include <c10/cuda/PeerToPeerAccess.h>
+#define HAS_PEER_CACHE 1
+#endif
 #include <torch/headeronly/version.h>
 
 #include <exception>
@@ -28,6 +32,10 @@ const char *create(const bench_adaptor_host *host, void **out_self) {
     try {
         the_state.device = static_cast<c10::DeviceIndex>(host->ordinal);
         c10::cuda::set_device(the_state.device);
+#ifdef HAS_PEER_CACHE
+        /* What importing torch does; expandable segments look into it without a check. */
+        c10::cuda::detail::init_p2p_access_cache(c10::cuda::device_count());
+#endif
         caching::init(c10::cuda::device_count());
         caching::emptyCache();
         caching::resetPeakStats(the_state.device);

@@ -202,7 +202,8 @@ static inline void vrpi_open(vrpi_thread *t) { vrpi_gate_open(&t->gate); }
 void vrpi_close_all(vrpi_pool *core);
 void vrpi_open_all(vrpi_pool *core);
 vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
-                           vrp_stream handle);         /* lock held; NULL: none to be had */
+                           vrp_stream handle); /* lock held; NULL: none to be had */
+uint64_t vrpi_fronts_flush(vrpi_pool *core, uint64_t least, int slots);
 uint64_t vrpi_fronts_flush_all(vrpi_pool *core);       /* lock held; bytes */
 void vrpi_held_flush(vrpi_pool *core, vrpi_thread *t); /* lock held; the caller's own */
 int vrpi_anybody_holds(const vrpi_pool *core);         /* lock held; larger blocks in fronts */

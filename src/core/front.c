@@ -229,20 +229,39 @@ uint64_t vrpi_front_flush_held(vrpi_pool *core, vrpi_front *front) {
     return bytes;
 }
 
-uint64_t vrpi_front_flush(vrpi_pool *core, vrpi_front *front) {
-    uint64_t bytes = vrpi_front_flush_held(core, front) + vrpi_front_cached(front);
+static int bin_filled(const vrpi_front *front, uint32_t bin) {
+    return (front->bin_mask[bin / 64] >> (bin % 64) & 1) != 0;
+}
+
+static uint64_t bin_flush(vrpi_pool *core, vrpi_front *front, uint32_t bin, uint64_t stamp) {
+    uint64_t bytes = 0;
+    while (front->bin[bin] != 0) {
+        uint64_t size;
+        vrpi_block *block = entry_take(front, bin, &front->bin[bin], &size);
+        vrpi_front_account(front->thread, front, 0, -size);
+        vrpi_block_free(core, block, stamp);
+        bytes += size;
+    }
+    return bytes;
+}
+
+static uint32_t first_bin(uint64_t least) {
+    return least <= VRPI_CELL ? 0 : least < VRPI_KEPT_END ? bin_of(least) : VRPI_BINS;
+}
+
+uint64_t vrpi_front_flush(vrpi_pool *core, vrpi_front *front, uint64_t least, int slots) {
+    uint64_t bytes = vrpi_front_flush_held(core, front) + recent_flush(core, front, 0);
     uint64_t stamp;
     if (vrpi_front_cached(front) == 0)
         return bytes;
-    (void)recent_flush(core, front, 0);
     stamp = vrpi_stamp(front->stream);
-    for (uint32_t k = 0; k < VRPI_SMALL_CLASSES; k++)
-        while (vrpi_mag_count(&front->mag[k]) > 0)
+    for (uint32_t bin = first_bin(least); bin < VRPI_BINS; bin++)
+        if (bin_filled(front, bin))
+            bytes += bin_flush(core, front, bin, stamp);
+    for (uint32_t k = 0; slots && k < VRPI_SMALL_CLASSES; k++)
+        while (vrpi_mag_count(&front->mag[k]) > 0) {
+            bytes += front->mag[k].slot_bytes;
             vrpi_slot_drop(core, &front->mag[k]);
-    for (uint32_t bin = 0; bin < VRPI_BINS; bin++)
-        for (uint8_t at = front->bin[bin]; at != 0; at = front->kept[at - 1].next)
-            vrpi_block_free(core, front->kept[at - 1].block, stamp);
-    vrpi_front_reset(core, front);
-    atomic_store_explicit(&front->kept_bytes, 0, memory_order_relaxed);
+        }
     return bytes;
 }

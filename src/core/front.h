@@ -20,7 +20,8 @@ int vrpi_recent_demote(vrpi_thread *t, vrpi_front *front);
 int vrpi_hit_count(vrpi_thread *t, vrp_devptr addr, uint32_t scope, uint8_t tag, uint64_t requested,
                    uint64_t allocated); /* with a scope or budgets */
 /* Lock held; the gate is closed, or the thread is the caller's. Bytes flushed. */
-uint64_t vrpi_front_flush(vrpi_pool *core, vrpi_front *front);
+/* Kept blocks of at least `least` bytes, what is held, and slots too or not. */
+uint64_t vrpi_front_flush(vrpi_pool *core, vrpi_front *front, uint64_t least, int slots);
 uint64_t vrpi_front_flush_held(vrpi_pool *core, vrpi_front *front);
 void vrpi_slot_drop(vrpi_pool *core, vrpi_magazine *mag); /* one to its slab */
 void vrpi_front_limits(const vrpi_pool *core, vrpi_front *front);

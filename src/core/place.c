@@ -328,6 +328,15 @@ static vrp_status new_segment(vrpi_pool *core, vrpi_request *request, vrpi_strea
     }
 }
 
+/* What threads hold back and could make room for a block: for a slab slots, for a
+ * small block others of half its size or more. Smaller ones seldom do, and to get
+ * them again would cost more than they are. */
+static uint64_t flush_for(vrpi_pool *core, uint8_t klass, uint64_t size) {
+    return klass == VRPI_CLASS_SLAB    ? vrpi_fronts_flush(core, UINT64_MAX, 1)
+           : klass == VRPI_CLASS_SMALL ? vrpi_fronts_flush(core, size / 2, 0)
+                                       : vrpi_fronts_flush_all(core);
+}
+
 /* By the rules of placement alone. */
 static vrp_status place_by_class(vrpi_pool *core, vrpi_request *request, vrpi_stream *stream,
                                  uint8_t klass, uint64_t size, uint64_t alignment,
@@ -352,7 +361,7 @@ static vrp_status place_by_class(vrpi_pool *core, vrpi_request *request, vrpi_st
             /* Under a limit on what is idle, nobody holds larger blocks back. */
             wanted |= vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT &&
                       vrpi_anybody_holds(core);
-            if (wanted && vrpi_fronts_flush_all(core) > 0)
+            if (wanted && flush_for(core, klass, size) > 0)
                 continue;
         }
         if (at.found && at.unbacked > 0 && core->backing == VRP_BACKING_VMM &&

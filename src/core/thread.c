@@ -78,7 +78,7 @@ static void fronts_free(vrpi_pool *core, vrpi_thread *t) {
     t->hot = NULL;
     while (t->fronts != NULL) {
         vrpi_front *front = t->fronts;
-        (void)vrpi_front_flush(core, front);
+        (void)vrpi_front_flush(core, front, 0, 1);
         t->fronts = front->next;
         vrpi_host_free(core, front, sizeof *front);
     }
@@ -252,7 +252,7 @@ vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
     if (t->front_count >= VRPI_FRONTS_MAX) {
         /* the one at the end gives way */
         front = *last;
-        (void)vrpi_front_flush(core, front);
+        (void)vrpi_front_flush(core, front, 0, 1);
         *last = NULL;
     } else {
         front = vrpi_host_alloc(core, sizeof *front);
@@ -269,29 +269,30 @@ vrpi_front *vrpi_front_get(vrpi_pool *core, vrpi_thread *t, vrpi_stream *stream,
     return front;
 }
 
-uint64_t vrpi_fronts_flush_all(vrpi_pool *core) {
+uint64_t vrpi_fronts_flush(vrpi_pool *core, uint64_t least, int slots) {
     uint64_t bytes = 0;
-    int others = 0;
+    int others = 0, any = 0;
     for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
         if (cached_of(t) > 0) {
-            bytes = 1;
+            any = 1;
             others |= !is_own(t);
         }
-    if (bytes == 0 && core->depot_bytes == 0)
-        return 0;
-    bytes = 0;
-    for (vrpi_stream *s = core->streams; s != NULL && core->depot_bytes > 0; s = s->next)
+    for (vrpi_stream *s = core->streams; slots && s != NULL && core->depot_bytes > 0; s = s->next)
         bytes += vrpi_depot_flush(core, s);
+    if (!any)
+        return bytes;
     if (others)
         vrpi_close_all(core);
     for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
         if (others || is_own(t))
             for (vrpi_front *front = t->fronts; front != NULL; front = front->next)
-                bytes += vrpi_front_flush(core, front);
+                bytes += vrpi_front_flush(core, front, least, slots);
     if (others)
         vrpi_open_all(core);
     return bytes;
 }
+
+uint64_t vrpi_fronts_flush_all(vrpi_pool *core) { return vrpi_fronts_flush(core, 0, 1); }
 
 void vrpi_held_flush_all(vrpi_pool *core) {
     if (!vrpi_anybody_holds(core))
@@ -316,7 +317,7 @@ void vrpi_fronts_drop(vrpi_pool *core, vrpi_stream *stream) {
         for (vrpi_front **link = &t->fronts; *link != NULL; link = &(*link)->next)
             if ((*link)->stream == stream) {
                 vrpi_front *front = *link;
-                (void)vrpi_front_flush(core, front);
+                (void)vrpi_front_flush(core, front, 0, 1);
                 *link = front->next;
                 if (t->hot == front)
                     t->hot = NULL;

@@ -4,7 +4,7 @@
 # allocator that is found, replays of the recorded workloads by each, and whether
 # the library's figures on the GPU are those of the simulated device.
 #   bash bench/run_peers.sh OUT [--quick] [--commit HASH] [--wheels FOLDER]
-#                           [--device cuda:N] [--adaptors FOLDER]
+#                           [--device cuda:N] [--adaptors FOLDER] [--allocators NAME[,NAME]]
 # Runs from a checkout after a release build, or from the folder that the target
 # bench_bundle makes. OUT gets environment.json, micro.json, micro.csv,
 # peers.json, replays.json and table.txt.
@@ -14,7 +14,7 @@ python=${PYTHON:-python3}
 
 out=$1
 shift
-quick=() seconds=20 resident=20 commit=unknown wheels='' device=cuda:0 adaptors=''
+quick=() seconds=20 resident=20 commit=unknown wheels='' device=cuda:0 adaptors='' only=''
 while [ $# -gt 0 ]; do
   case $1 in
   --quick) quick=(--quick) seconds=4 resident=3 ;;
@@ -22,11 +22,12 @@ while [ $# -gt 0 ]; do
   --wheels) wheels=$2 && shift ;;
   --device) device=$2 && shift ;;
   --adaptors) adaptors=$2 && shift ;;
+  --allocators) only=$2 && shift ;;
   *) echo "run_peers.sh: \"$1\" is no option" >&2 && exit 2 ;;
   esac
   shift
 done
-command="bash bench/run_peers.sh OUT${quick[*]:+ ${quick[*]}}"
+command="bash bench/run_peers.sh OUT${quick[*]:+ ${quick[*]}}${only:+ --allocators $only}"
 mkdir -p "$out" && out=$(cd "$out" && pwd)
 
 for bench in "${VRAMPOOL_BENCH:-}" "$here/vrampool-bench" "$here/../build/release/bench/vrampool-bench"; do
@@ -64,6 +65,7 @@ phase "the library alone" "$bench" micro --device "$device" "${quick[@]}" --json
 
 options=(--device "$device" --adaptors "$adaptors" --max-seconds "$seconds" "${quick[@]}")
 for trace in "${traces[@]}"; do options+=(--trace "$trace"); done
+[ -z "$only" ] || options+=(--allocators "$only")
 phase "allocators" "$bench" peers "${options[@]}" --json "$work/peers.json" \
   --replays-json "$work/replays.json"
 
@@ -76,7 +78,7 @@ cupy_all() {
   done
   "$python" "$here/cupy_pool.py" "$work/cupy.json" "${quick[@]}" --seconds "$seconds" "${words[@]}"
 }
-case $device in cuda*) phase "CuPy" cupy_all ;; esac
+case $device,$only in cuda*, | cuda*cupy*) phase "CuPy" cupy_all ;; esac
 
 # Single-stream traces: with each event waited for, placement is that of the
 # simulated device of the same size without lag.

@@ -136,6 +136,8 @@ static vrp_status initial_back(vrpi_pool *core) {
     uint64_t at = 0;
     if (core->config.initial_bytes == 0)
         return VRP_OK;
+    if (bytes > VRPI_BLOCK_MAX)
+        return vrpi_fail(VRP_OUT_OF_DEVICE_MEMORY, "initial_bytes is more than one block can have");
     if (core->config.initial_bytes > core->device.total_bytes)
         return vrpi_fail(VRP_OUT_OF_DEVICE_MEMORY, "initial_bytes is more than the device has");
     if (vrpi_limit_exceeded(core, bytes))

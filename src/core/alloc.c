@@ -21,16 +21,15 @@ static vrp_status limit_reached(const vrpi_request *r) {
 
 /* A slot from what other threads have freed on the stream, and more for the magazine. */
 static int depot_alloc(vrpi_pool *core, vrpi_request *r, vrpi_front *front, vrp_devptr *out) {
-    uint32_t klass = vrpi_small_class(r->bytes), last;
-    vrpi_magazine *mag = &front->mag[klass];
+    uint32_t klass = vrpi_small_class(r->bytes);
+    vrpi_entry entry;
     vrpi_slab *slab;
     if (!vrpi_depot_take(core, front, klass))
         return 0;
-    last = vrpi_mag_count(mag) - 1;
-    *out = mag->entry[last].addr;
-    slab = vrpi_map_get(core, *out)->slab;
-    vrpi_mag_set(mag, last);
-    vrpi_slot_fill(slab, vrpi_slot_index(slab, *out), r);
+    entry = vrpi_mag_pop(&front->mag[klass]);
+    slab = vrpi_map_get(core, entry.addr)->slab;
+    vrpi_slot_fill(slab, vrpi_slot_index(slab, entry.addr), r);
+    *out = entry.addr;
     return 1;
 }
 
@@ -226,16 +225,23 @@ static vrp_status alloc_request(vrp_pool *pool, vrpi_request *r, vrp_scope scope
 static __attribute__((noinline)) int hit(vrp_pool *pool, uint64_t bytes, uint8_t tag,
                                          vrp_stream stream, vrp_scope scope, vrp_devptr *out) {
     vrpi_thread *t = vrpi_thread_peek(pool);
-    return t != NULL && vrpi_hit_alloc(t, bytes, tag, stream, scope, out);
+    int found;
+    if (t == NULL || !vrpi_gate_pass(&t->gate))
+        return 0;
+    found = vrpi_hit_alloc(t, bytes, tag, stream, scope, out);
+    vrpi_gate_leave(&t->gate);
+    return found;
 }
 
-/* Everything that is not a hit. */
+/* Everything that is no quick hit. */
 static __attribute__((noinline)) vrp_status alloc_checked(vrp_pool *pool, size_t bytes,
                                                           vrp_stream stream, vrp_devptr *out_ptr) {
     vrpi_request r = {.bytes = bytes, .handle = stream};
     if (pool == NULL || out_ptr == NULL)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_alloc: %s is NULL",
                          pool == NULL ? "pool" : "out_ptr");
+    if (hit(pool, bytes, VRP_TAG_OTHER, stream, 0, out_ptr))
+        return VRP_OK;
     if (bytes == 0 || stream >= VRP_STREAM_ANY) {
         VRPI_TRY(vrpi_pool_usable(pool));
         if (bytes != 0)
@@ -243,20 +249,28 @@ static __attribute__((noinline)) vrp_status alloc_checked(vrp_pool *pool, size_t
         *out_ptr = 0;
         return VRP_OK;
     }
-    /* of another pool last time */
-    if (vrpi_thread_current(pool) == NULL && hit(pool, bytes, VRP_TAG_OTHER, stream, 0, out_ptr))
-        return VRP_OK;
     return alloc_request(pool, &r, 0, out_ptr);
+}
+
+/* Inside the gate. */
+static __attribute__((noinline)) vrp_status
+alloc_found(vrp_pool *pool, size_t bytes, vrp_stream stream, vrp_devptr *out_ptr, vrpi_thread *t) {
+    int found = vrpi_hit_alloc(t, bytes, VRP_TAG_OTHER, stream, 0, out_ptr);
+    vrpi_gate_leave(&t->gate);
+    return found ? VRP_OK : alloc_checked(pool, bytes, stream, out_ptr);
 }
 
 /* A hit needs no further check: a thread's part belongs to a pool that is open,
  * no front has the stream of frees, and 0 bytes are no size of a slot or block. */
 vrp_status vrp_alloc(vrp_pool *pool, size_t bytes, vrp_stream stream, vrp_devptr *out_ptr) {
-    vrpi_thread *t = vrpi_thread_current(pool);
-    if (__builtin_expect(t != NULL && out_ptr != NULL, 1) &&
-        vrpi_hit_alloc(t, bytes, VRP_TAG_OTHER, stream, 0, out_ptr))
+    vrpi_thread *t = vrpi_current;
+    if (!VRPI_LIKELY(vrpi_thread_is_of(t, pool) && out_ptr != NULL &&
+                     vrpi_gate_pass_cheap(&t->gate)))
+        return alloc_checked(pool, bytes, stream, out_ptr);
+    if (bytes - 1 < VRPI_SMALL_MAX ? vrpi_quick_slot(t, bytes, stream, out_ptr)
+                                   : vrpi_quick_block(t, bytes, stream, out_ptr))
         return VRP_OK;
-    return alloc_checked(pool, bytes, stream, out_ptr);
+    return alloc_found(pool, bytes, stream, out_ptr, t);
 }
 
 vrp_status vrp_alloc_ex(vrp_pool *pool, const vrp_alloc_info *info, vrp_devptr *out_ptr) {

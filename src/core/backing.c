@@ -8,7 +8,7 @@
 enum { IDLE_LOOKS_MAX = 400 };
 #define VRPI_OVERHANG_MAX (UINT64_C(512) << 20)
 #define SHORT_AHEAD_MAX (UINT64_C(16) << 20) /* of what is no weights */
-#define SMALL_MODEL_MAX (UINT64_C(1) << 30)
+#define SMALL_MODEL_MAX (UINT64_C(2) << 30)
 
 int vrpi_growth_is_barred(const vrpi_pool *core, uint64_t bytes) {
     uint64_t reserved = vrpi_reserved(core);
@@ -148,8 +148,8 @@ static uint64_t extent_cap(const vrpi_pool *core, const vrpi_arena *arena, uint6
 /* Bytes beyond the block that its last extent is to have too, while a space is
  * only being filled: what comes next most likely fits there. Whole blocks of
  * that size, no more than a sixteenth of what was loaded before, since what is
- * not used pins memory for as long as the block lives. A small model is loaded
- * in few calls anyway, and there the rest of one extent would show. */
+ * not used pins memory for as long as the block lives; of a small model still less,
+ * which is loaded in few calls anyway, and beside which the rest would show. */
 static uint64_t ahead_of(const vrpi_pool *core, const vrpi_arena *arena, uint64_t size) {
     const vrpi_space *space = arena->space;
     uint64_t most = vrpi_knob(core, VRP_KNOB_EXTENT_AHEAD_BYTES), bound = UINT64_MAX;
@@ -164,8 +164,9 @@ static uint64_t ahead_of(const vrpi_pool *core, const vrpi_arena *arena, uint64_
         return 0;
     if (most > bound)
         most = bound;
-    share = space->taken_bytes /
-            (arena->klass == VRPI_CLASS_WEIGHTS && space->taken_bytes < SMALL_MODEL_MAX ? 128 : 16);
+    share = space->taken_bytes / 16;
+    if (arena->klass == VRPI_CLASS_WEIGHTS && space->taken_bytes < SMALL_MODEL_MAX)
+        share = share * (space->taken_bytes >> 20) / (SMALL_MODEL_MAX >> 20);
     if (most > share)
         most = share;
     return most / size * size;

@@ -57,6 +57,15 @@ static inline vrpi_arena *vrpi_arena_of(const vrpi_pool *core, const vrpi_block 
 static inline uint32_t vrpi_number_of(const vrpi_pool *core, const vrpi_block *block) {
     return block->prev != 0 ? vrpi_prev(core, block)->next : vrpi_arena_of(core, block)->first;
 }
+/* What a live slot holds, as one word. */
+#define VRPI_WORD_WASTE (UINT64_C(0xffff) << 32)
+#define VRPI_NO_WORD UINT64_MAX /* no slot's */
+_Static_assert(sizeof(vrpi_slot) == 8 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "the fields of a slot from the lowest byte up");
+static inline uint64_t vrpi_slot_word(uint8_t tag, uint64_t waste, uint32_t scope) {
+    return (uint64_t)VRPI_LIVE << 56 | (uint64_t)tag << 48 | waste << 32 | scope;
+}
+
 static inline vrpi_slab *vrpi_slab_of(const vrpi_block *block) {
     return block->state == VRPI_SLAB ? block->slab : NULL;
 }
@@ -83,6 +92,13 @@ static inline uint32_t vrpi_idle_for(const vrpi_pool *core, const vrpi_extent *e
 }
 
 /* ---- map.c: address to block ---- (lock held but for the reads) */
+typedef uintptr_t vrpi_found;      /* 0: nothing */
+#define VRPI_MAP_SLAB (uintptr_t)1 /* it is a slab's */
+static inline vrpi_slab *vrpi_found_slab(vrpi_found found) {
+    return (vrpi_slab *)(found - VRPI_MAP_SLAB);
+}
+void vrpi_map_slab(vrpi_pool *core,
+                   const vrpi_slab *slab); /* its cells name it instead of its block */
 void vrpi_map_end(vrpi_pool *core);
 vrp_status vrpi_map_prepare(vrpi_pool *core, uint64_t addr, uint64_t bytes); /* leaves exist */
 vrp_status vrpi_map_refill(vrpi_pool *core);
@@ -104,16 +120,15 @@ static inline uint32_t vrpi_cells_words(uint32_t kind) {
 static inline _Atomic uint64_t *vrpi_cells_key(const char *table, uint32_t word) {
     return (_Atomic uint64_t *)(uintptr_t)table - 1 - word;
 }
-static inline _Atomic(vrpi_block *) *vrpi_cells_entry(const char *table, uint32_t i) {
-    return (_Atomic(vrpi_block *) *)(uintptr_t)table + i;
+static inline _Atomic vrpi_found *vrpi_cells_entry(const char *table, uint32_t i) {
+    return (_Atomic vrpi_found *)(uintptr_t)table + i;
 }
 static inline uint64_t *vrpi_cells_count(const char *table) {
     enum { CELLS = 1 << (VRPI_MAP_SHIFT - VRPI_CELL_SHIFT) };
-    return (uint64_t *)(uintptr_t)(table + CELLS * sizeof(vrpi_block *));
+    return (uint64_t *)(uintptr_t)(table + CELLS * sizeof(vrpi_found));
 }
 /* The entry of the cell; NULL: there is none. */
-static inline _Atomic(vrpi_block *) *vrpi_cells_find(const char *table, uint32_t kind,
-                                                     uint64_t cell) {
+static inline _Atomic vrpi_found *vrpi_cells_find(const char *table, uint32_t kind, uint64_t cell) {
     const uint64_t ones = VRPI_CELLS_TOPS >> 7;
     for (uint32_t w = 0;;) {
         /* a byte that is equal becomes 0; of the zero bytes the lowest is found for sure */
@@ -128,27 +143,50 @@ static inline _Atomic(vrpi_block *) *vrpi_cells_find(const char *table, uint32_t
 }
 
 /* What may start at an address, or be the slab that covers it: whoever asks
- * compares it with the address. Inside the thread's gate, or with the lock held. */
-static inline vrpi_block *vrpi_map_get(const vrpi_pool *core, uint64_t addr) {
+ * compares it with the address. A block, or a slab (VRPI_MAP_SLAB). Inside the
+ * thread's gate, or with the lock held. */
+static inline vrpi_found vrpi_map_find(const vrpi_pool *core, uint64_t addr) {
     const _Atomic(char *) *at;
     char *next;
     uint64_t cell = addr >> VRPI_CELL_SHIFT & ((1 << (VRPI_MAP_SHIFT - VRPI_CELL_SHIFT)) - 1);
     uint64_t gib = (addr >> VRPI_LEAF_SHIFT) - core->first_leaf;
-    _Atomic(vrpi_block *) *entry;
+    const _Atomic vrpi_found *entry;
     uint32_t kind;
     if (gib >= core->leaf_count)
-        return NULL;
+        return 0;
     /* acquire pairs with the release in map.c: what is seen is filled in */
     next = atomic_load_explicit(&core->leaves[gib], memory_order_acquire);
     at = (const _Atomic(char *) *)(void *)next + (addr >> VRPI_MAP_SHIFT & 511);
     next = atomic_load_explicit(at, memory_order_acquire);
     kind = (uint32_t)((uintptr_t)next & 7);
     if (kind == 0)
-        return (vrpi_block *)(void *)next;
+        return (vrpi_found)next;
     next -= kind;
     entry = kind == VRPI_CELLS_DIRECT ? vrpi_cells_entry(next, (uint32_t)cell)
                                       : vrpi_cells_find(next, kind, cell);
-    return entry == NULL ? NULL : atomic_load_explicit(entry, memory_order_acquire);
+    return entry == NULL ? 0 : atomic_load_explicit(entry, memory_order_acquire);
+}
+
+/* The same, but only where slabs are: 0 does not mean that there is nothing. */
+static inline vrpi_found vrpi_map_peek(const vrpi_pool *core, uint64_t addr) {
+    const _Atomic(char *) *at;
+    const char *table;
+    uint64_t cell = addr >> VRPI_CELL_SHIFT & ((1 << (VRPI_MAP_SHIFT - VRPI_CELL_SHIFT)) - 1);
+    uint64_t gib = (addr >> VRPI_LEAF_SHIFT) - core->first_leaf;
+    if (gib >= core->leaf_count)
+        return 0;
+    at = (const _Atomic(char *) *)(void *)atomic_load_explicit(&core->leaves[gib],
+                                                               memory_order_acquire);
+    table = atomic_load_explicit(&at[addr >> VRPI_MAP_SHIFT & 511], memory_order_acquire);
+    if (((uintptr_t)table & 7) != VRPI_CELLS_DIRECT)
+        return 0;
+    return atomic_load_explicit(vrpi_cells_entry(table - VRPI_CELLS_DIRECT, (uint32_t)cell),
+                                memory_order_acquire);
+}
+
+static inline vrpi_block *vrpi_map_get(const vrpi_pool *core, uint64_t addr) {
+    vrpi_found found = vrpi_map_find(core, addr);
+    return found & VRPI_MAP_SLAB ? vrpi_found_slab(found)->block : (vrpi_block *)found;
 }
 
 /* ---- sizeclass.h has the classes of small requests ---- */
@@ -175,6 +213,7 @@ void vrpi_tag_activate(vrpi_thread *t, uint8_t tag);
 void vrpi_shards_init(vrpi_thread *t);
 void vrpi_shards_limits(vrpi_thread *t); /* after held_bytes has changed */
 void vrpi_shards_due(vrpi_thread *t);    /* the active tag's and the pool's go to their groups */
+void vrpi_shards_check(vrpi_thread *t);  /* the same if the active tag's are as high as that */
 int64_t vrpi_all_late(const vrpi_thread *t, int which); /* VRPI_REQUESTED ...: not in the group */
 void vrpi_shards_flush(vrpi_thread *t);                 /* t's own, or its gate is closed */
 void vrpi_shards_flush_all(vrpi_pool *core);            /* lock held; closes gates */
@@ -189,9 +228,9 @@ vrpi_thread *vrpi_thread_peek(const vrp_pool *pool); /* NULL: none yet */
 /* The part that the thread used last; read through it without a function call. */
 #define VRPI_TLS __attribute__((tls_model("initial-exec")))
 extern _Thread_local vrpi_thread *vrpi_current VRPI_TLS;
-static inline vrpi_thread *vrpi_thread_current(const vrp_pool *pool) {
-    vrpi_thread *t = vrpi_current;
-    return t != NULL && atomic_load_explicit(&t->pool, memory_order_relaxed) == pool ? t : NULL;
+extern vrpi_thread vrpi_nobody; /* stands there before: of no pool */
+static inline int vrpi_thread_is_of(const vrpi_thread *t, const vrp_pool *pool) {
+    return atomic_load_explicit(&t->pool, memory_order_relaxed) == pool;
 }
 void vrpi_threads_end(vrpi_pool *core); /* at destroy */
 /* Keep threads out of their hit paths while somebody else works on their fronts

@@ -22,22 +22,21 @@ static vrpi_tally *tally_of(vrpi_group *group, int which) {
                                      : &group->blocks;
 }
 
-static int64_t now_of(const vrpi_part *part) { return vrpi_get(&part->in) - vrpi_get(&part->out); }
-
 static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static void part_set(vrpi_part *part, int64_t in, int64_t out, int64_t max) {
+static void part_set(vrpi_part *part, int64_t in, int64_t now, int64_t max) {
     vrpi_set(&part->in, in);
-    vrpi_set(&part->out, out);
     vrpi_set(&part->max, max);
+    vrpi_set(&part->room, max - now);
 }
 
 static void shard_flush(vrpi_shard *s, vrpi_group *group) {
     for (int i = 0; i < VRPI_PARTS; i++) {
         vrpi_part *part = &s->part[i];
-        if (vrpi_get(&part->in) == 0 && vrpi_get(&part->out) == 0)
+        if (vrpi_get(&part->in) == 0 && vrpi_part_now(part) == 0)
             continue;
-        tally_add(tally_of(group, i), now_of(part), vrpi_get(&part->max), vrpi_get(&part->in));
+        tally_add(tally_of(group, i), vrpi_part_now(part), vrpi_get(&part->max),
+                  vrpi_get(&part->in));
         part_set(part, 0, 0, 0);
     }
 }
@@ -49,14 +48,14 @@ static vrpi_shard *active_of(vrpi_thread *t) {
 }
 
 /* The pool's part as it stands: what is folded, and what the active tag counted since. */
-static void all_of(const vrpi_thread *t, int which, int64_t *out_in, int64_t *out_out,
+static void all_of(const vrpi_thread *t, int which, int64_t *out_in, int64_t *out_now,
                    int64_t *out_max) {
     const vrpi_part *tag =
         &t->tag[atomic_load_explicit(&t->active, memory_order_relaxed)].part[which];
     const vrpi_part *mark = &t->mark[which], *all = &t->all.part[which];
-    int64_t before = now_of(all) - now_of(mark); /* without the active tag's */
+    int64_t before = vrpi_part_now(all) - vrpi_part_now(mark); /* without the active tag's */
     *out_in = vrpi_get(&all->in) + vrpi_get(&tag->in) - vrpi_get(&mark->in);
-    *out_out = vrpi_get(&all->out) + vrpi_get(&tag->out) - vrpi_get(&mark->out);
+    *out_now = before + vrpi_part_now(tag);
     *out_max = larger(vrpi_get(&all->max), before + vrpi_get(&tag->max));
 }
 
@@ -64,11 +63,22 @@ static void all_of(const vrpi_thread *t, int which, int64_t *out_in, int64_t *ou
 static void park(vrpi_thread *t) {
     vrpi_shard *s = active_of(t);
     for (int i = 0; i < VRPI_PARTS; i++) {
-        int64_t in, out, max;
-        all_of(t, i, &in, &out, &max);
-        part_set(&t->all.part[i], in, out, max);
-        vrpi_set(&s->part[i].max, larger(vrpi_get(&s->part[i].max), vrpi_get(&t->mark[i].max)));
+        vrpi_part *part = &s->part[i];
+        int64_t in, now, max;
+        all_of(t, i, &in, &now, &max);
+        part_set(&t->all.part[i], in, now, max);
+        part_set(part, vrpi_get(&part->in), vrpi_part_now(part),
+                 larger(vrpi_get(&part->max), vrpi_get(&t->mark[i].max)));
     }
+}
+
+/* Hits count by themselves only what has this word. */
+static void plain_set(vrpi_thread *t) {
+    uint8_t tag = (uint8_t)atomic_load_explicit(&t->active, memory_order_relaxed);
+    t->part = t->tag[tag].part;
+    t->plain = atomic_load_explicit(&t->core->budgets, memory_order_relaxed) == 0
+                   ? vrpi_slot_word(tag, 0, 0)
+                   : VRPI_NO_WORD;
 }
 
 static void unpark(vrpi_thread *t) {
@@ -79,12 +89,13 @@ static void unpark(vrpi_thread *t) {
     int64_t before;
     for (int i = 0; i < VRPI_PARTS; i++) {
         vrpi_part *part = &s->part[i];
-        part_set(&t->mark[i], vrpi_get(&part->in), vrpi_get(&part->out), vrpi_get(&part->max));
-        vrpi_set(&part->max, now_of(part));
+        part_set(&t->mark[i], vrpi_get(&part->in), vrpi_part_now(part), vrpi_get(&part->max));
+        part_set(part, vrpi_get(&part->in), vrpi_part_now(part), vrpi_part_now(part));
     }
-    before = now_of(&t->all.part[VRPI_ALLOCATED]) - now_of(&t->mark[VRPI_ALLOCATED]);
+    before = vrpi_part_now(&t->all.part[VRPI_ALLOCATED]) - vrpi_part_now(&t->mark[VRPI_ALLOCATED]);
     t->high = before > 0 ? late - before : late;
     t->low = before < 0 ? floor - before : floor;
+    plain_set(t);
 }
 
 void vrpi_tag_activate(vrpi_thread *t, uint8_t tag) {
@@ -105,6 +116,11 @@ void vrpi_shards_due(vrpi_thread *t) {
     shard_flush(active_of(t), &t->core->tag[atomic_load(&t->active)]);
     shard_flush(&t->all, &t->core->all);
     unpark(t);
+}
+
+void vrpi_shards_check(vrpi_thread *t) {
+    if (vrpi_part_now(&active_of(t)->part[VRPI_ALLOCATED]) > t->high)
+        vrpi_shards_due(t);
 }
 
 static uint64_t budget_of(const vrpi_group *group) {
@@ -190,14 +206,16 @@ void vrpi_budget_give(vrpi_thread *t, uint8_t tag, uint32_t scope, uint64_t allo
 static void shard_up(vrpi_shard *s, vrpi_group *group, uint64_t requested, uint64_t allocated) {
     (void)vrpi_part_up(&s->part[VRPI_REQUESTED], (int64_t)requested);
     (void)vrpi_part_up(&s->part[VRPI_BLOCKS], 1);
-    if (vrpi_part_up(&s->part[VRPI_ALLOCATED], (int64_t)allocated) > VRPI_LATE_BYTES)
+    (void)vrpi_part_up(&s->part[VRPI_ALLOCATED], (int64_t)allocated);
+    if (vrpi_part_now(&s->part[VRPI_ALLOCATED]) > VRPI_LATE_BYTES)
         shard_flush(s, group);
 }
 
 static void shard_down(vrpi_shard *s, vrpi_group *group, uint64_t requested, uint64_t allocated) {
-    (void)vrpi_part_down(&s->part[VRPI_REQUESTED], (int64_t)requested);
-    (void)vrpi_part_down(&s->part[VRPI_BLOCKS], 1);
-    if (vrpi_part_down(&s->part[VRPI_ALLOCATED], (int64_t)allocated) < -VRPI_LATE_BYTES)
+    vrpi_part_down(&s->part[VRPI_REQUESTED], (int64_t)requested);
+    vrpi_part_down(&s->part[VRPI_BLOCKS], 1);
+    vrpi_part_down(&s->part[VRPI_ALLOCATED], (int64_t)allocated);
+    if (vrpi_part_now(&s->part[VRPI_ALLOCATED]) < -VRPI_LATE_BYTES)
         shard_flush(s, group);
 }
 
@@ -233,7 +251,7 @@ static void shift(vrpi_part *part, int64_t by) {
     if (by > 0)
         (void)vrpi_part_up(part, by);
     else
-        (void)vrpi_part_down(part, -by);
+        vrpi_part_down(part, -by);
 }
 
 static void shard_shift(vrpi_shard *s, int64_t blocks, int64_t requested, int64_t allocated) {
@@ -340,6 +358,8 @@ void vrpi_group_budget_set(vrpi_pool *core, vrpi_group *group, uint64_t budget) 
         (void)atomic_fetch_add_explicit(&core->budgets, budget == 0 ? UINT32_MAX : 1,
                                         memory_order_relaxed);
     atomic_store_explicit(&group->budget, budget, memory_order_relaxed);
+    for (vrpi_thread *t = core->threads; t != NULL; t = t->next)
+        plain_set(t);
     vrpi_open_all(core);
 }
 
@@ -356,9 +376,9 @@ typedef struct sums {
 /* One thread's part of a group: a scope (tag -1), a tag, or the pool (both none). */
 static void sum_up(const vrpi_thread *t, int32_t tag, uint32_t scope, int which, sums *s) {
     const vrpi_shard *shard = NULL;
-    int64_t in = 0, out = 0, max = 0;
+    int64_t in = 0, now = 0, max = 0;
     if (scope == 0 && tag < 0) {
-        all_of(t, which, &in, &out, &max);
+        all_of(t, which, &in, &now, &max);
     } else {
         for (int i = 0; scope != 0 && i < VRPI_THREAD_SCOPES; i++)
             if (t->scope[i].scope == scope)
@@ -368,14 +388,14 @@ static void sum_up(const vrpi_thread *t, int32_t tag, uint32_t scope, int which,
         if (shard == NULL)
             return;
         in = vrpi_get(&shard->part[which].in);
-        out = vrpi_get(&shard->part[which].out);
+        now = vrpi_part_now(&shard->part[which]);
         max = vrpi_get(&shard->part[which].max);
         if (scope == 0 && atomic_load_explicit(&t->active, memory_order_relaxed) == (uint32_t)tag)
             max = larger(max, vrpi_get(&t->mark[which].max));
     }
-    s->current += in - out;
+    s->current += now;
     s->total += in;
-    s->rise = larger(s->rise, max - (in - out));
+    s->rise = larger(s->rise, max - now);
 }
 
 static void counter_of(const vrpi_tally *tally, const sums *s, vrp_counter *out) {
@@ -420,7 +440,7 @@ void vrpi_blocks_read(vrpi_pool *core, vrp_counter *out) {
 }
 
 int64_t vrpi_all_late(const vrpi_thread *t, int which) {
-    int64_t in, out, max;
-    all_of(t, which, &in, &out, &max);
-    return in - out;
+    int64_t in, now, max;
+    all_of(t, which, &in, &now, &max);
+    return now;
 }

@@ -15,7 +15,7 @@ int vrpi_depot_put(vrpi_pool *core, vrpi_front *front, uint32_t klass) {
     vrpi_stream *stream = front->stream;
     uint32_t count = vrpi_mag_count(mag), n = count / 2 < VRPI_BATCH ? count / 2 : VRPI_BATCH;
     vrpi_batch *batch = core->batches;
-    if (n == 0 || mag->capacity < VRPI_BATCH || stream->depot_count[klass] == BATCHES_MOST)
+    if (n == 0 || vrpi_mag_capacity(mag) < VRPI_BATCH || stream->depot_count[klass] == BATCHES_MOST)
         return 0;
     if (batch != NULL)
         core->batches = batch->next;
@@ -23,7 +23,7 @@ int vrpi_depot_put(vrpi_pool *core, vrpi_front *front, uint32_t klass) {
         return 0;
     batch->count = n;
     for (uint32_t i = 0; i < n; i++)
-        batch->entry[i] = mag->entry[count - n + i];
+        batch->entry[i] = mag->first[count - n + i];
     vrpi_mag_set(mag, count - n);
     batch->next = stream->depot[klass];
     stream->depot[klass] = batch;
@@ -47,13 +47,13 @@ static vrpi_batch *pop(vrpi_pool *core, vrpi_stream *stream, uint32_t klass) {
 int vrpi_depot_take(vrpi_pool *core, vrpi_front *front, uint32_t klass) {
     vrpi_magazine *mag = &front->mag[klass];
     const vrpi_batch *batch;
-    if (vrpi_mag_count(mag) != 0 || mag->capacity < VRPI_BATCH)
+    if (vrpi_mag_count(mag) != 0 || vrpi_mag_capacity(mag) < VRPI_BATCH)
         return 0;
     batch = pop(core, front->stream, klass);
     if (batch == NULL)
         return 0;
     for (uint32_t i = 0; i < batch->count; i++)
-        mag->entry[i] = batch->entry[i];
+        mag->first[i] = batch->entry[i];
     vrpi_mag_set(mag, batch->count);
     return 1;
 }

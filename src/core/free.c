@@ -169,24 +169,39 @@ static vrp_status slow(vrp_pool *pool, vrp_devptr ptr, vrp_stream handle) {
     return status;
 }
 
+/* Everything that is no quick hit. */
 static __attribute__((noinline)) vrp_status free_checked(vrp_pool *pool, vrp_devptr ptr,
                                                          vrp_stream stream) {
     vrpi_thread *t;
+    int hit = 0;
     if (pool == NULL)
         return vrpi_fail(VRP_INVALID_ARGUMENT, "vrp_free: pool is NULL");
     if (ptr == 0)
         return vrpi_pool_usable(pool);
-    if (vrpi_thread_current(pool) == NULL) { /* of another pool last time */
-        t = vrpi_thread_peek(pool);
-        if (t != NULL && vrpi_hit_free(t, ptr, stream))
-            return VRP_OK;
+    t = vrpi_thread_peek(pool);
+    if (t != NULL && vrpi_gate_pass(&t->gate)) {
+        hit = vrpi_hit_free_found(t, vrpi_map_find(t->core, ptr), ptr, stream);
+        vrpi_gate_leave(&t->gate);
     }
-    return slow(pool, ptr, stream);
+    return hit ? VRP_OK : slow(pool, ptr, stream);
+}
+
+/* Inside the gate. */
+static __attribute__((noinline)) vrp_status free_found(vrp_pool *pool, vrp_devptr ptr,
+                                                       vrp_stream stream, vrpi_thread *t) {
+    int hit = vrpi_hit_free_found(t, vrpi_map_find(t->core, ptr), ptr, stream);
+    vrpi_gate_leave(&t->gate);
+    return hit ? VRP_OK : free_checked(pool, ptr, stream);
 }
 
 vrp_status vrp_free(vrp_pool *pool, vrp_devptr ptr, vrp_stream stream) {
-    vrpi_thread *t = vrpi_thread_current(pool);
-    if (__builtin_expect(t != NULL, 1) && vrpi_hit_free(t, ptr, stream))
+    vrpi_thread *t = vrpi_current;
+    vrpi_found found;
+    if (!VRPI_LIKELY(vrpi_thread_is_of(t, pool) && vrpi_gate_pass_cheap(&t->gate)))
+        return free_checked(pool, ptr, stream);
+    found = vrpi_map_peek(t->core, ptr);
+    if (VRPI_LIKELY(found & VRPI_MAP_SLAB) &&
+        VRPI_LIKELY(vrpi_quick_free_slot(t, vrpi_found_slab(found), ptr, stream)))
         return VRP_OK;
-    return free_checked(pool, ptr, stream);
+    return free_found(pool, ptr, stream, t);
 }

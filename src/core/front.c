@@ -28,6 +28,16 @@ vrpi_front *vrpi_front_of(vrpi_thread *t, const vrpi_stream *owner, vrp_stream h
     return front;
 }
 
+void vrpi_quick_high(vrpi_thread *t) {
+    vrpi_shards_check(t);
+    vrpi_gate_leave(&t->gate);
+}
+
+void vrpi_quick_low(vrpi_thread *t) {
+    vrpi_shards_due(t);
+    vrpi_gate_leave(&t->gate);
+}
+
 static void slab_mark(vrpi_slab *slab, uint32_t scope) {
     uint64_t bit = UINT64_C(1) << (scope % 64);
     if (scope != 0 && (atomic_load_explicit(&slab->scope_mask, memory_order_relaxed) & bit) == 0)
@@ -44,8 +54,8 @@ int vrpi_hit_count(vrpi_thread *t, vrp_devptr addr, uint32_t scope, uint8_t tag,
 
 void vrpi_slot_fill(vrpi_slab *slab, uint32_t index, const vrpi_request *request) {
     slab_mark(slab, request->scope);
-    vrpi_slot_set(&slab->slot[index], slab->slot_bytes - request->bytes, request->tag,
-                  request->scope);
+    vrpi_slot_set(&slab->slot[index],
+                  vrpi_slot_word(request->tag, slab->slot_bytes - request->bytes, request->scope));
 }
 
 int vrpi_front_put_slot(vrpi_front *front, vrpi_slab *slab, uint32_t index) {
@@ -117,47 +127,48 @@ static void held_link(vrpi_front *front, vrpi_block *block, uint64_t bytes) {
     front->held[front->held_count++].bytes = bytes;
 }
 
-int vrpi_recent_demote(vrpi_thread *t, vrpi_front *front) {
-    (void)t;
-    if (front->recent_held ? front->held_count == VRPI_HELD : front->kept_unused == 0)
-        return 0;
-    if (front->recent_held)
-        held_link(front, front->recent, front->recent_bytes);
+void vrpi_near_put(vrpi_front *front, vrpi_block *block, uint64_t bytes, int held) {
+    if (held)
+        held_link(front, block, bytes);
     else
-        kept_link(front, front->recent, front->recent_bytes);
-    front->recent = NULL;
-    return 1;
+        kept_link(front, block, bytes);
 }
 
-/* A block for that size becomes `recent`, whatever lies there now; NULL: there is none.
- * It changes places with the one there, so that there is room for that. */
-vrpi_block *vrpi_near_take(vrpi_thread *t, vrpi_front *front, uint64_t want) {
-    uint64_t bytes = want;
+static int recent_serves(const vrpi_front *front, uint64_t want) {
+    return front->recent != NULL && front->recent_bytes >= want &&
+           (front->recent_bytes == want ||
+            (!front->recent_held && front->recent_bytes - want <= want >> 3));
+}
+
+vrpi_block *vrpi_near_take(vrpi_front *front, uint64_t want, uint64_t *out_bytes, int *out_held) {
     vrpi_block *block = NULL;
-    uint8_t held = 0;
-    if (front->recent != NULL && front->recent_bytes >= want &&
-        (front->recent_bytes == want ||
-         (!front->recent_held && front->recent_bytes - want <= want >> 3)))
-        return front->recent;
-    if (want < VRPI_KEPT_END)
-        block = kept_take(front, want, &bytes);
-    if (block == NULL) {
-        block = held_take(front, want);
-        held = 1;
+    if (recent_serves(front, want)) {
+        block = front->recent;
+        *out_bytes = front->recent_bytes;
+        *out_held = front->recent_held;
+        front->recent = NULL;
+        return block;
     }
-    if (block == NULL)
-        return NULL;
-    if (front->recent != NULL && !vrpi_recent_demote(t, front)) {
-        if (held) /* the place that it had is still there */
-            held_link(front, block, bytes);
-        else
-            kept_link(front, block, bytes);
-        return NULL;
+    *out_held = 0;
+    if (want < VRPI_KEPT_END)
+        block = kept_take(front, want, out_bytes);
+    if (block == NULL && front->held_count > 0) {
+        block = held_take(front, want);
+        *out_bytes = want;
+        *out_held = 1;
+    }
+    return block;
+}
+
+/* What was taken just now: the place that it had is still there. */
+void vrpi_near_return(vrpi_front *front, vrpi_block *block, uint64_t bytes, int held) {
+    if (front->recent != NULL) {
+        vrpi_near_put(front, block, bytes, held);
+        return;
     }
     front->recent = block;
     front->recent_bytes = bytes;
-    front->recent_held = held;
-    return block;
+    front->recent_held = (uint8_t)held;
 }
 
 /* ---- limits and flushing, under the pool's lock --------------------------------------- */
@@ -171,10 +182,9 @@ void vrpi_front_limits(const vrpi_pool *core, vrpi_front *front) {
         if (share > VRPI_MAG_BYTES)
             share = VRPI_MAG_BYTES;
         mag->slot_bytes = vrpi_small_class_bytes(k);
-        mag->capacity = (uint32_t)(share / mag->slot_bytes);
-        if (mag->capacity > VRPI_MAG_SLOTS)
-            mag->capacity = VRPI_MAG_SLOTS;
-        slots += (uint64_t)mag->capacity * mag->slot_bytes;
+        share /= mag->slot_bytes;
+        mag->end = mag->first + (share < VRPI_MAG_SLOTS ? share : VRPI_MAG_SLOTS);
+        slots += vrpi_mag_capacity(mag) * mag->slot_bytes;
     }
     front->kept_limit = limit - slots;
 }
@@ -185,13 +195,17 @@ void vrpi_front_reset(const vrpi_pool *core, vrpi_front *front) {
     front->kept_unused = 1;
     memset(front->bin, 0, sizeof front->bin);
     memset(front->bin_mask, 0, sizeof front->bin_mask);
+    for (uint32_t k = 0; k < VRPI_SMALL_CLASSES; k++) {
+        front->mag[k].first = front->entry[k];
+        vrpi_mag_set(&front->mag[k], 0);
+    }
     vrpi_front_limits(core, front);
 }
 
 static uint64_t slots_in(const vrpi_front *front) {
     uint64_t bytes = 0;
     for (uint32_t k = 0; k < VRPI_SMALL_CLASSES; k++)
-        bytes += (uint64_t)vrpi_mag_count(&front->mag[k]) * front->mag[k].slot_bytes;
+        bytes += vrpi_mag_count(&front->mag[k]) * front->mag[k].slot_bytes;
     return bytes;
 }
 
@@ -200,10 +214,8 @@ uint64_t vrpi_front_cached(const vrpi_front *front) {
 }
 
 void vrpi_slot_drop(vrpi_pool *core, vrpi_magazine *mag) {
-    uint32_t last = vrpi_mag_count(mag) - 1;
-    uint64_t addr = mag->entry[last].addr;
+    uint64_t addr = vrpi_mag_pop(mag).addr;
     vrpi_slab *slab = vrpi_map_get(core, addr)->slab;
-    vrpi_mag_set(mag, last);
     vrpi_slab_put(core, slab, vrpi_slot_index(slab, addr));
 }
 

@@ -178,7 +178,7 @@ static char *table_new(vrpi_pool *core, uint32_t kind) {
         atomic_store_explicit(vrpi_cells_key(table, w), keys, memory_order_relaxed);
     }
     for (uint32_t i = 0; i < capacity_of[kind]; i++)
-        atomic_store_explicit(vrpi_cells_entry(table, i), NULL, memory_order_relaxed);
+        atomic_store_explicit(vrpi_cells_entry(table, i), 0, memory_order_relaxed);
     if (kind == KINDS)
         *vrpi_cells_count(table) = 0;
     return table;
@@ -231,7 +231,8 @@ static int word_put(char *table, uint32_t word, uint64_t cell, vrpi_block *block
     if (unused == 0)
         return 0;
     i = (uint32_t)__builtin_ctzll(unused) / 8;
-    atomic_store_explicit(vrpi_cells_entry(table, word * 8 + i), block, memory_order_release);
+    atomic_store_explicit(vrpi_cells_entry(table, word * 8 + i), (vrpi_found)block,
+                          memory_order_release);
     atomic_store_explicit(vrpi_cells_key(table, word), keys ^ (UNUSED ^ cell) << (i * 8),
                           memory_order_release);
     return 1;
@@ -239,14 +240,14 @@ static int word_put(char *table, uint32_t word, uint64_t cell, vrpi_block *block
 
 /* One cell of a table with keys. 1: the word in which it was is empty now. */
 static int word_take(char *table, uint32_t kind, uint64_t cell) {
-    _Atomic(vrpi_block *) *entry = vrpi_cells_find(table, kind, cell);
+    _Atomic vrpi_found *entry = vrpi_cells_find(table, kind, cell);
     uint64_t i, keys;
     if (entry == NULL)
         return 0;
     i = (uint64_t)(entry - vrpi_cells_entry(table, 0));
     keys = keys_at(table, (uint32_t)(i / 8)) | (uint64_t)UNUSED << (i % 8 * 8);
     atomic_store_explicit(vrpi_cells_key(table, (uint32_t)(i / 8)), keys, memory_order_release);
-    atomic_store_explicit(entry, NULL, memory_order_release);
+    atomic_store_explicit(entry, 0, memory_order_release);
     return (keys & VRPI_CELLS_TOPS) == VRPI_CELLS_TOPS;
 }
 
@@ -255,7 +256,8 @@ static void table_put(char *table, uint32_t kind, uint32_t cell, vrpi_block *blo
     uint32_t w = 0;
     if (kind == KINDS) {
         ++*vrpi_cells_count(table);
-        atomic_store_explicit(vrpi_cells_entry(table, cell), block, memory_order_release);
+        atomic_store_explicit(vrpi_cells_entry(table, cell), (vrpi_found)block,
+                              memory_order_release);
         return;
     }
     while (!word_put(table, w, cell, block))
@@ -268,7 +270,7 @@ static void table_take(char *table, uint32_t kind, uint32_t cell) {
         return;
     }
     --*vrpi_cells_count(table);
-    atomic_store_explicit(vrpi_cells_entry(table, cell), NULL, memory_order_release);
+    atomic_store_explicit(vrpi_cells_entry(table, cell), 0, memory_order_release);
 }
 
 static uint32_t cell_of(uint64_t addr) { return (uint32_t)(addr >> VRPI_CELL_SHIFT) & (CELLS - 1); }
@@ -282,15 +284,16 @@ static void cells_of(const vrpi_block *block, uint64_t granule, uint32_t *first,
     *last = to >> VRPI_MAP_SHIFT == granule ? cell_of(to) : CELLS - 1;
 }
 
-/* A table with room for `more` beside what the entry names. Where slabs are, it is
- * the largest at once: they are what is looked up most, and fill their granules. */
+/* A table with room for `more` beside what the entry names, which may be nothing.
+ * Where slabs are, it is the largest at once: they are what is looked up most, and
+ * fill their granules. */
 static char *table_grow(vrpi_pool *core, char *old, uint64_t granule, uint32_t more, int slab) {
     uint32_t old_kind = kind_of(old), kind = 1, need = more, first = 0, last = 0;
     vrpi_block *alone = (vrpi_block *)(void *)old;
     char *table;
     if (old_kind != 0) {
         need += used_in(old - old_kind, old_kind);
-    } else {
+    } else if (alone != NULL) {
         cells_of(alone, granule, &first, &last);
         need += last - first + 1;
     }
@@ -298,7 +301,7 @@ static char *table_grow(vrpi_pool *core, char *old, uint64_t granule, uint32_t m
         kind++;
     table = table_new(core, kind);
     if (old_kind == 0) {
-        for (uint32_t cell = first; cell <= last; cell++)
+        for (uint32_t cell = first; alone != NULL && cell <= last; cell++)
             table_put(table, kind, cell, alone);
         return table + kind;
     }
@@ -306,8 +309,9 @@ static char *table_grow(vrpi_pool *core, char *old, uint64_t granule, uint32_t m
     for (uint32_t i = 0; i < capacity_of[old_kind]; i++) {
         uint64_t cell = keys_at(old, i / 8) >> (i % 8 * 8) & 0xff;
         if (cell < CELLS)
-            table_put(table, kind, (uint32_t)cell,
-                      atomic_load_explicit(vrpi_cells_entry(old, i), memory_order_relaxed));
+            table_put(
+                table, kind, (uint32_t)cell,
+                (vrpi_block *)atomic_load_explicit(vrpi_cells_entry(old, i), memory_order_relaxed));
     }
     return table + kind;
 }
@@ -316,16 +320,18 @@ static void entry_put(vrpi_pool *core, link *at, uint64_t granule, uint32_t firs
                       vrpi_block *block) {
     char *entry = load(at), *grown;
     uint32_t kind = kind_of(entry), more = last - first + 1;
-    if (entry == NULL) {
+    int slab = vrpi_covers(block);
+    if (entry == NULL && !slab) {
         publish(at, (char *)block);
         return;
     }
-    if (kind != 0 && used_in(entry - kind, kind) + more <= capacity_of[kind]) {
+    if (kind == KINDS ||
+        (kind != 0 && !slab && used_in(entry - kind, kind) + more <= capacity_of[kind])) {
         for (uint32_t cell = first; cell <= last; cell++)
             table_put(entry - kind, kind, cell, block);
         return;
     }
-    grown = table_grow(core, entry, granule, more, vrpi_covers(block));
+    grown = table_grow(core, entry, granule, more, slab);
     for (uint32_t cell = first; cell <= last; cell++)
         table_put(grown - kind_of(grown), kind_of(grown), cell, block);
     publish(at, grown);
@@ -368,6 +374,14 @@ static void cover(vrpi_pool *core, vrpi_block *block, int put) {
             entry_take(core, entry_at(core, at), first, last, block);
         at = stop;
     }
+}
+
+/* Saves a look at the block with each free. Its granules have the largest tables. */
+void vrpi_map_slab(vrpi_pool *core, const vrpi_slab *slab) {
+    uint64_t end = slab->addr + VRPI_BYTES(slab->block);
+    for (uint64_t at = slab->addr; at < end; at += VRPI_CELL)
+        atomic_store_explicit(vrpi_cells_entry(load(entry_at(core, at)) - KINDS, cell_of(at)),
+                              (vrpi_found)slab + VRPI_MAP_SLAB, memory_order_release);
 }
 
 void vrpi_map_put(vrpi_pool *core, vrpi_block *block) {

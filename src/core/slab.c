@@ -78,6 +78,7 @@ static vrp_status slab_create(vrpi_pool *core, vrpi_request *request, vrpi_strea
     slots_init(slab);
     block->slab = slab;
     vrpi_set_state(block, VRPI_SLAB);
+    vrpi_map_slab(core, slab);
     partial_link(slab);
     slab->all_next = core->slabs;
     slab->all_link = &core->slabs;

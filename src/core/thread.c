@@ -7,7 +7,9 @@
 #include <stdlib.h>
 
 static _Thread_local vrpi_thread *mine; /* every pool this thread has used */
-_Thread_local vrpi_thread *vrpi_current VRPI_TLS;
+/* A pool that is NULL is none either. */
+vrpi_thread vrpi_nobody = {.pool = (struct vrp_pool *)(void *)&vrpi_nobody};
+_Thread_local vrpi_thread *vrpi_current VRPI_TLS = &vrpi_nobody;
 static pthread_key_t exit_key;
 static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 static int exit_ready;
@@ -48,16 +50,21 @@ void vrpi_open_all(vrpi_pool *core) {
         vrpi_gate_open(&t->gate);
 }
 
+/* The quick hits are only for gates that cost nothing. */
+static void make_current(vrpi_thread *t) {
+    if (vrpi_gates_cheap)
+        vrpi_current = t;
+}
+
 vrpi_thread *vrpi_thread_peek(const vrp_pool *pool) {
     vrpi_thread *t = vrpi_current;
-    if (t != NULL && pool_of(t) == pool)
+    if (pool_of(t) == pool)
         return t;
-    for (t = mine; t != NULL; t = t->thread_next)
-        if (pool_of(t) == pool) {
-            vrpi_current = t;
-            return t;
-        }
-    return NULL;
+    for (t = mine; t != NULL && pool_of(t) != pool; t = t->thread_next)
+        continue;
+    if (t != NULL)
+        make_current(t);
+    return t;
 }
 
 void vrpi_held_flush(vrpi_pool *core, vrpi_thread *t) {
@@ -138,7 +145,7 @@ static void thread_retire(vrpi_thread *t) {
 
 static void thread_exit(void *unused) {
     (void)unused;
-    vrpi_current = NULL;
+    vrpi_current = &vrpi_nobody;
     while (mine != NULL) {
         vrpi_thread *t = mine;
         struct vrp_pool *pool;
@@ -193,7 +200,7 @@ vrpi_thread *vrpi_thread_get(vrp_pool *pool) {
     if (t != NULL)
         return t;
     (void)pthread_once(&exit_once, key_make);
-    vrpi_current = NULL;
+    vrpi_current = &vrpi_nobody;
     purge_dead();
     t = calloc(1, sizeof *t);
     if (t == NULL)
@@ -202,11 +209,12 @@ vrpi_thread *vrpi_thread_get(vrp_pool *pool) {
         (void)pthread_setspecific(exit_key, t);
     t->core = core;
     t->self = &mine;
-    vrpi_shards_init(t);
     atomic_store_explicit(&t->pool, pool, memory_order_relaxed);
     t->thread_next = mine;
-    mine = vrpi_current = t;
+    mine = t;
+    make_current(t);
     vrpi_mutex_lock(&core->lock);
+    vrpi_shards_init(t); /* as the budgets are until others see it */
     vrpi_mutex_lock(&core->threads_lock);
     t->next = core->threads;
     t->link = &core->threads;

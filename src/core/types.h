@@ -97,11 +97,11 @@ typedef struct vrpi_group {
     _Atomic int64_t leased;  /* of the budget: in use or held by threads */
 } vrpi_group;
 
-/* A thread's part of a group since it last went there: what came, what went, the
- * largest difference. Written by its thread only, or with its gate closed; read
- * by anybody. */
+/* A thread's part of a group since it last went there: what came, the largest
+ * difference of what came and what went, and how far below that the difference
+ * is now. Written by its thread only, or with its gate closed; read by anybody. */
 typedef struct vrpi_part {
-    _Atomic int64_t in, out, max;
+    _Atomic int64_t in, max, room;
 } vrpi_part;
 
 enum { VRPI_REQUESTED, VRPI_ALLOCATED, VRPI_BLOCKS, VRPI_PARTS };
@@ -214,11 +214,15 @@ struct vrpi_block {
 _Static_assert(sizeof(vrpi_block) == 40, "every live block has one");
 _Static_assert(sizeof(vrpi_extent) == 72, "every 2 MiB can have one");
 
-typedef struct vrpi_slot {
-    uint32_t scope;
-    uint16_t waste; /* slot bytes - requested bytes */
-    uint8_t tag;
-    _Atomic uint8_t state; /* VRPI_FREE, LIVE, CACHED, DEFERRED */
+/* Hits read and write all of it at once, as a word (front.h). */
+typedef union vrpi_slot {
+    struct {
+        uint32_t scope;
+        uint16_t waste; /* slot bytes - requested bytes */
+        uint8_t tag;
+        _Atomic uint8_t state; /* VRPI_FREE, LIVE, CACHED, DEFERRED */
+    };
+    _Atomic uint64_t word;
 } vrpi_slot;
 
 struct vrpi_slab {
@@ -301,10 +305,11 @@ typedef struct vrpi_entry {
     vrpi_slot *slot;
 } vrpi_entry;
 
+/* Its entries are [first, top). */
 typedef struct vrpi_magazine {
-    _Atomic uint32_t count; /* written as a shard is */
-    uint32_t capacity, slot_bytes;
-    vrpi_entry entry[VRPI_MAG_SLOTS];
+    _Atomic(vrpi_entry *) top; /* written as a shard is */
+    vrpi_entry *first, *end;
+    uint64_t slot_bytes;
 } vrpi_magazine;
 
 /* Part of a magazine that its thread had too much of. */
@@ -342,6 +347,7 @@ typedef struct vrpi_front {
         uint32_t bytes;
         uint8_t next; /* entry + 1 */
     } kept[VRPI_KEPT];
+    vrpi_entry entry[VRPI_SMALL_CLASSES][VRPI_MAG_SLOTS]; /* of the magazines */
 } vrpi_front;
 
 struct vrpi_thread {
@@ -352,6 +358,10 @@ struct vrpi_thread {
     /* Hits count in the shard of one tag, the active one. What it has counted
      * since it became active (`mark`) is not in `all` yet. */
     _Atomic uint32_t active;
+    /* A slot's word that hits count by themselves: the active tag, no scope. No slot's
+     * while there are budgets. */
+    uint64_t plain;
+    vrpi_part *part;   /* of the active tag */
     int64_t high, low; /* the active tag's allocated bytes at which shards go to their groups */
     vrpi_shard tag[VRP_TAG_COUNT];
     vrpi_shard all;

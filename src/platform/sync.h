@@ -60,19 +60,23 @@ static inline void vrpi_gate_leave(vrpi_gate *gate) {
     atomic_store_explicit(&gate->inside, 0, memory_order_release);
 }
 
+/* Where vrpi_gates_cheap. As below. */
+static inline int vrpi_gate_pass_cheap(vrpi_gate *gate) {
+    atomic_store_explicit(&gate->inside, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order */
+    /* acquire pairs with the reopening */
+    if (__builtin_expect(atomic_load_explicit(&gate->closed, memory_order_acquire) == 0, 1))
+        return 1;
+    vrpi_gate_leave(gate);
+    return 0;
+}
+
 /* 0: it is closed. Otherwise vrpi_gate_leave must follow. */
 static inline int vrpi_gate_pass(vrpi_gate *gate) {
-    if (vrpi_gates_cheap) {
-        atomic_store_explicit(&gate->inside, 1, memory_order_relaxed);
-        atomic_signal_fence(memory_order_seq_cst); /* the compiler keeps the order */
-    } else {
-        (void)atomic_exchange(&gate->inside, 1); /* seq_cst, as is the closing */
-    }
-    /* acquire pairs with the reopening */
-    if (__builtin_expect(atomic_load_explicit(&gate->closed, vrpi_gates_cheap
-                                                                 ? memory_order_acquire
-                                                                 : memory_order_seq_cst) == 0,
-                         1))
+    if (vrpi_gates_cheap)
+        return vrpi_gate_pass_cheap(gate);
+    (void)atomic_exchange(&gate->inside, 1); /* seq_cst, as is the closing */
+    if (__builtin_expect(atomic_load(&gate->closed) == 0, 1))
         return 1;
     vrpi_gate_leave(gate);
     return 0;

@@ -15,7 +15,8 @@ extern "C" {
 typedef struct vrp_cuda_config {
     uint32_t struct_size;
     uint32_t ordinal;    /* CUDA's device number */
-    uint32_t exportable; /* 1: VMM handles can be shared as POSIX file descriptors */
+    uint32_t exportable; /* 1: VMM handles can be shared as POSIX file descriptors, where the
+                            device can (VRP_CAP_EXPORT_FD says so) */
     uint32_t reserved;   /* 0 */
     uint64_t peer_mask;  /* bit n: kernels on device n may use memory of the vmm backing too;
                             the device's own bit says nothing. 0: none */
@@ -25,7 +26,7 @@ typedef struct vrp_cuda_config {
  * devices are peers is settled here. Access costs each mapping more, so none is
  * given by default; to plain allocations (malloc backing) CUDA gives it by
  * cuCtxEnablePeerAccess, which is the program's to call.
- * Errors: UNAVAILABLE (no libcuda, no such device, too old; the detail says
+ * Errors: UNAVAILABLE (no libcuda, no such device or peer, too old; the detail says
  * which), NOT_SUPPORTED (built without CUDA; a peer cannot reach the device, the
  * detail names the pair), OUT_OF_DEVICE_MEMORY (none for the context),
  * OUT_OF_HOST_MEMORY. */

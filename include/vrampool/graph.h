@@ -30,7 +30,9 @@ VRP_API VRP_NODISCARD vrp_status vrp_graph_pool_create(struct vrp_pool *pool,
  * streams of one capture may use one graph pool, each with memory of its own;
  * so may several captures in turn, if their graphs are launched one after the
  * other in stream order. Errors: INVALID_ARGUMENT (already, or not, capturing;
- * of another graph pool), OUT_OF_HOST_MEMORY. Any thread. */
+ * of another graph pool), OUT_OF_HOST_MEMORY (also: more than 64 streams). Any
+ * thread. What is freed on any named stream while the graph pool lives serves its
+ * captures again; VRP_STREAM_ANY keeps it until the context is done. */
 VRP_API VRP_NODISCARD vrp_status vrp_graph_pool_begin(vrp_graph_pool *graph_pool,
                                                       vrp_stream stream);
 VRP_API VRP_NODISCARD vrp_status vrp_graph_pool_end(vrp_graph_pool *graph_pool, vrp_stream stream);
@@ -39,8 +41,9 @@ VRP_API VRP_NODISCARD vrp_status vrp_graph_pool_end(vrp_graph_pool *graph_pool, 
  * back to the pool once the work on the streams that they were launched on is
  * done; stream_count 0: once everything given to the context so far is. Blocks
  * that are still live stay so until they are freed. Never waits.
- * Errors: BUSY (a stream is capturing), OUT_OF_HOST_MEMORY; then the graph pool
- * is as before. Any thread. */
+ * Errors: BUSY (a stream is capturing), INVALID_ARGUMENT (VRP_STREAM_ANY or
+ * VRP_STREAM_OF_ALLOC among the streams), OUT_OF_HOST_MEMORY; then the graph pool
+ * is as before. Any thread, but none may use the graph pool during or after it. */
 VRP_API VRP_NODISCARD vrp_status vrp_graph_pool_release(vrp_graph_pool *graph_pool,
                                                         const vrp_stream *streams,
                                                         size_t stream_count);

@@ -13,10 +13,10 @@ extern "C" {
 
 typedef enum vrp_block_state {
     VRP_BLOCK_LIVE = 0,
-    VRP_BLOCK_FREE = 1,    /* usable by every stream */
-    VRP_BLOCK_STREAM = 2,  /* free, usable by `stream` only until its work is done */
-    VRP_BLOCK_PENDING = 3, /* free, usable by nobody until its events complete */
-    VRP_BLOCK_CACHED = 4,  /* in a thread's cache */
+    VRP_BLOCK_FREE = 1,    /* of no stream: serves the next that needs a range */
+    VRP_BLOCK_STREAM = 2,  /* free, serves `stream`; extents that are free whole may go elsewhere */
+    VRP_BLOCK_PENDING = 3, /* freed, usable by nobody until other streams or processes are done */
+    VRP_BLOCK_CACHED = 4,  /* in a thread's cache, or on the way between two */
     VRP_BLOCK_SLAB = 5,    /* cut into slots, which follow in the walk */
     VRP_BLOCK_STATE_FORCE_INT32 = 0x7fffffff
 } vrp_block_state;
@@ -27,7 +27,7 @@ typedef struct vrp_block_info {
     vrp_devptr base;
     uint64_t bytes;           /* usable */
     uint64_t requested_bytes; /* live blocks, else 0 */
-    vrp_stream stream;        /* the one it was allocated or freed on */
+    vrp_stream stream;        /* the one whose memory it is; VRP_STREAM_LEGACY for none */
     vrp_scope scope;
     int32_t tag;
     uint32_t is_slot; /* 1: a slot of a slab */

@@ -21,8 +21,8 @@ extern "C" {
     X(CACHE_BLOCK_BYTES, 4, 0, 1073741824, 1048576, "largest block kept in a thread's cache")     \
     X(DEVICE_WAITS, 5, 0, 1, 1, "whether a stream may be made to wait for another")               \
     X(SPLIT_LIMIT_BYTES, 6, 0, UINT64_MAX, 0,                                                     \
-      "larger free blocks serve only requests of at "                                             \
-      "least half their size; 0: off")                                                            \
+      "malloc backing: larger free blocks serve only requests "                                   \
+      "of at least half their size; 0: off")                                                      \
     X(SEGMENT_BYTES, 7, 2097152, 1073741824, 33554432, "smallest segment of the malloc backing")  \
     X(EXTENT_SMALL_BYTES, 8, 2097152, 536870912, 2097152, "largest extent for blocks to 1 MiB")   \
     X(EXTENT_LARGE_BYTES, 9, 2097152, 536870912, 8388608, "largest extent for larger blocks")     \
@@ -30,9 +30,9 @@ extern "C" {
     X(EXTENT_LOADING_BYTES, 11, 2097152, 536870912, 67108864,                                     \
       "largest extent while a stream has freed next to nothing")                                  \
     X(IDLE_AGE, 12, 0, UINT64_MAX, 2000,                                                          \
-      "GAP_RULE_LIMIT gives up extents idle for that many larger operations; 0: none")            \
+      "GAP_RULE_LIMIT gives up extents idle for that many operations that are no hits; 0: none")  \
     X(CACHE_HELD_BYTES, 13, 0, UINT64_MAX, 4294967296,                                            \
-      "most bytes of larger blocks that a thread holds until its next larger operation")          \
+      "most bytes of larger blocks that a thread holds until its next operation that is no hit")  \
     X(RECLAIMER, 14, 0, 1, 0,                                                                     \
       "whether a helper thread ends what trims leave; a pool on a real device begins with 1")     \
     X(TRIM_BUDGET_NS, 15, 0, UINT64_MAX, 250000,                                                  \
@@ -64,7 +64,8 @@ VRP_API const char *vrp_knob_meaning(int32_t knob);
 VRP_API VRP_NODISCARD vrp_status vrp_knob_bounds_get(int32_t knob, vrp_knob_bounds *out_bounds);
 
 /* Errors: INVALID_ARGUMENT (no such knob; value out of bounds, the detail
- * names both). A smaller CACHE_BYTES holds from each thread's next free on.
+ * names both). Setting CACHE_BYTES empties every cache; another value of
+ * CACHE_BLOCK_BYTES and CACHE_HELD_BYTES holds from each thread's next free on.
  * Any thread. */
 VRP_API VRP_NODISCARD vrp_status vrp_pool_knob_get(vrp_pool *pool, int32_t knob,
                                                    uint64_t *out_value);

@@ -79,7 +79,7 @@ typedef struct vrp_optimizer_report {
     uint64_t threshold_bytes; /* the one that was compared (pressure lowers it) */
     uint64_t keep_bytes;      /* what a trim left on purpose */
     uint64_t released_bytes;
-    uint64_t pending_bytes;     /* goes when the device is done with it */
+    uint64_t pending_bytes;     /* goes later, see vrp_trim_result */
     uint64_t device_free_bytes; /* with the pressure option, else 0 */
     uint64_t cost_ns;           /* host time of the call */
 } vrp_optimizer_report;

@@ -45,15 +45,17 @@
  *
  * Structs. Public structs begin with struct_size, set to sizeof by the
  * caller; zero in every other member means the default. They grow at the
- * end. Unknown flag bits are INVALID_ARGUMENT, a longer struct with non-zero
- * bytes beyond what this version knows is NOT_SUPPORTED.
+ * end. Unknown flag bits are INVALID_ARGUMENT, a longer struct that is passed in
+ * with non-zero bytes beyond what this version knows is NOT_SUPPORTED.
  *
  * Stability. Before 1.0 a minor version may break the ABI; the CHANGELOG says
  * so. Everything below is "since 0.1".
  *
- * See also driver.h (devices), sim.h (the simulated device), cuda.h, knobs.h
- * (tuning at run time), inspect.h (walk, check, block queries), optimizer.h
- * (when to trim), trace.h (recorded workloads), allocator.hpp (C++17).
+ * See also graph.h (memory of captured graphs) and export.h (blocks for other
+ * processes), which this header includes, driver.h (devices), sim.h (the
+ * simulated device), cuda.h, knobs.h (tuning at run time), inspect.h (walk,
+ * check, block queries), optimizer.h (when to trim), trace.h (recorded
+ * workloads), allocator.hpp (C++17); later.h for what is not built yet.
  */
 
 #include "driver.h"
@@ -151,17 +153,19 @@ typedef struct vrp_pool_config {
 /* Makes a pool on the driver's device. The driver is borrowed and must outlive
  * the pool. config may be NULL. A driver that cannot do the backing asked for
  * gives NOT_SUPPORTED; with AUTO an address reservation that fails falls back
- * to malloc backing.
- * Errors: NOT_SUPPORTED, OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY
- * (initial_bytes), UNAVAILABLE. */
+ * to malloc backing (vrp_pool_backing_reason_get in inspect.h says why).
+ * Errors: NOT_SUPPORTED (also VRP_STREAMS_UNTRACKED without VRP_CAP_STREAM_ID),
+ * OUT_OF_HOST_MEMORY, OUT_OF_DEVICE_MEMORY (initial_bytes), LIMIT_REACHED
+ * (initial_bytes above limit_bytes), and the driver's. */
 VRP_API VRP_NODISCARD vrp_status vrp_pool_create(vrp_driver *driver, const vrp_pool_config *config,
                                                  vrp_pool **out_pool);
 
 #define VRP_DESTROY_FORCE (1u << 0) /* give up live blocks too */
 
 /* Ends the pool: waits for the work that uses its memory and gives everything
- * back. With live blocks it answers BUSY, the detail says how many, and the
- * pool goes on as before, unless VRP_DESTROY_FORCE. NULL is allowed.
+ * back. With live blocks, growable buffers, graph pools, or freed blocks that are
+ * still exported it answers BUSY, the detail says how many, and the pool goes on
+ * as before, unless VRP_DESTROY_FORCE. NULL is allowed.
  * Errors: BUSY. Later calls on the pool answer SHUT_DOWN. */
 VRP_API VRP_NODISCARD vrp_status vrp_pool_destroy(vrp_pool *pool, uint32_t flags);
 
@@ -175,13 +179,16 @@ VRP_API VRP_NODISCARD vrp_status vrp_pool_destroy(vrp_pool *pool, uint32_t flags
  * address 0. Errors: INVALID_SIZE (wraps after rounding, or above the address
  * space), OUT_OF_DEVICE_MEMORY (after the whole chain: completed frees, idle
  * extents, memory in flight elsewhere, the callback, waiting; see
- * vrp_oom_report_get), LIMIT_REACHED, OUT_OF_HOST_MEMORY. */
+ * vrp_oom_report_get; at once above 1 TiB, but for the callback), LIMIT_REACHED,
+ * OUT_OF_HOST_MEMORY, INVALID_ARGUMENT (a stream that is for frees only). */
 VRP_API VRP_NODISCARD vrp_status vrp_alloc(vrp_pool *pool, size_t bytes, vrp_stream stream,
                                            vrp_devptr *out_ptr);
 
 #define VRP_ALLOC_NO_WAIT (1u << 0)     /* fail rather than wait on the host for pending work */
 #define VRP_ALLOC_NO_OOM_CALL (1u << 1) /* do not ask the callback */
-#define VRP_ALLOC_EXPORTABLE (1u << 2)  /* physical memory of its own, for vrp_block_export */
+#define VRP_ALLOC_EXPORTABLE                                         \
+    (1u << 2) /* for vrp_block_export: with the vmm backing physical \
+                 memory of its own, in whole granules of the device */
 
 typedef struct vrp_alloc_info {
     uint32_t struct_size;
@@ -201,15 +208,18 @@ VRP_API VRP_NODISCARD vrp_status vrp_alloc_ex(vrp_pool *pool, const vrp_alloc_in
 
 /* Ends a block; `stream` is the stream of its last use, VRP_STREAM_OF_ALLOC
  * the one it was allocated on, VRP_STREAM_ANY where nobody knows (as cudaFree):
- * it is used again only when all that the context was given before is done. Never waits (but for
- * the device, when a further stream is named and the host has no memory left to remember it).
- * Address 0 is allowed. A block whose stream was forgotten meanwhile frees without error. Errors:
- * NOT_OWNED, INTERIOR_POINTER, ALREADY_FREED. */
+ * it is used again only when all that the context was given before is done (with a
+ * driver without VRP_CAP_CONTEXT_RECORD: all on the streams that the pool has
+ * seen). Never waits (but for the device, when a further stream is named and the
+ * host has no memory left to remember it). Address 0 is allowed. A block whose
+ * stream was forgotten meanwhile frees without error. Errors: NOT_OWNED,
+ * INTERIOR_POINTER, ALREADY_FREED, INVALID_ARGUMENT (a growable buffer's base). */
 VRP_API VRP_NODISCARD vrp_status vrp_free(vrp_pool *pool, vrp_devptr ptr, vrp_stream stream);
 
 /* Says that work on `stream` uses the block too: when it is freed, it serves
  * others only when that stream's work up to the free is done.
- * Errors: NOT_OWNED, INTERIOR_POINTER, ALREADY_FREED, OUT_OF_HOST_MEMORY. */
+ * Errors: NOT_OWNED, INTERIOR_POINTER, ALREADY_FREED, OUT_OF_HOST_MEMORY,
+ * INVALID_ARGUMENT (no stream is named). */
 VRP_API VRP_NODISCARD vrp_status vrp_record_stream(vrp_pool *pool, vrp_devptr ptr,
                                                    vrp_stream stream);
 
@@ -217,12 +227,17 @@ VRP_API VRP_NODISCARD vrp_status vrp_record_stream(vrp_pool *pool, vrp_devptr pt
 
 /* To be called before a stream is destroyed: records what is pending on it
  * and forgets the handle, which the driver may give out again. A stream the
- * pool has not seen is OK. */
+ * pool has not seen is OK. VRP_STREAM_PER_THREAD is forgotten when its thread
+ * ends. Errors: INVALID_ARGUMENT (it captures), INTERNAL (nothing could be
+ * recorded; it is not forgotten then). */
 VRP_API VRP_NODISCARD vrp_status vrp_stream_forget(vrp_pool *pool, vrp_stream stream);
 
 /* Announces that a capture begins (before it does) or has ended on a stream.
  * Between the two the pool records, queries and waits for nothing on it; what is
- * freed there waits for the end. Errors: INVALID_ARGUMENT (already, or not, capturing). */
+ * freed there waits for the end. What is allocated there is the pool's own and
+ * has to stay allocated as long as the graph is launched; memory for graphs comes
+ * from graph.h. Errors: INVALID_ARGUMENT (already, or not, capturing; capturing
+ * for a graph pool). */
 VRP_API VRP_NODISCARD vrp_status vrp_capture_begin(vrp_pool *pool, vrp_stream stream);
 VRP_API VRP_NODISCARD vrp_status vrp_capture_end(vrp_pool *pool, vrp_stream stream);
 
@@ -278,7 +293,7 @@ typedef struct vrp_stats {
     vrp_counter reserved_bytes;
     vrp_counter blocks;              /* live blocks */
     vrp_counter extents;             /* extents held */
-    uint64_t cached_bytes;           /* in per-thread caches now */
+    uint64_t cached_bytes;           /* in threads' caches now, or on the way between them */
     uint64_t failures;               /* requests refused */
     uint64_t bad_frees;              /* frees refused */
     uint64_t trims;                  /* calls of trim and empty_cache */
@@ -286,8 +301,8 @@ typedef struct vrp_stats {
     uint64_t cross_stream_waits;     /* waits put on the device */
     uint64_t host_waits;             /* times the pool blocked the host for the device */
     uint64_t gap_limit_missed_bytes; /* most by which the gap rule could not be kept */
-    uint64_t exported_bytes;         /* blocks shared with other processes */
-    uint64_t suspended_bytes;        /* host bytes that hold suspended contents */
+    uint64_t exported_bytes;         /* blocks shared with other processes, freed ones too */
+    uint64_t suspended_bytes;        /* host bytes that hold suspended contents: 0, see later.h */
     uint64_t host_bytes;             /* host memory used for bookkeeping */
     uint64_t extents_unmapped;       /* driver calls by kind, since creation */
     uint64_t extents_created;
@@ -296,12 +311,12 @@ typedef struct vrp_stats {
     uint64_t reclaimed_bytes; /* of trimmed_bytes: by the helper thread, after its trim returned */
 } vrp_stats;
 
-/* Reads the counters; cheap: holds the pool's lock for an instant, walks nothing. */
+/* Reads the counters; cheap: holds the pool's lock for an instant, walks no blocks. */
 VRP_API VRP_NODISCARD vrp_status vrp_pool_stats_get(vrp_pool *pool, vrp_stats *out_stats);
 
-/* The three figures most asked for, each one atomic read, 0 for NULL. Counters
- * of other threads may be late by up to 8 MiB and what lies in
- * its cache, each; exact with one thread. */
+/* The three figures most asked for, without a lock; 0 for NULL and for a pool that
+ * is gone. Reserved is exact. In the other two each other thread may be late by up
+ * to 8 MiB and what it holds back of larger blocks; exact with one thread. */
 VRP_API uint64_t vrp_pool_reserved_bytes(const vrp_pool *pool);
 VRP_API uint64_t vrp_pool_allocated_bytes(const vrp_pool *pool);
 VRP_API uint64_t vrp_pool_requested_bytes(const vrp_pool *pool);
@@ -315,11 +330,11 @@ VRP_API VRP_NODISCARD vrp_status vrp_pool_device_memory_get(vrp_pool *pool,
 typedef struct vrp_gap {
     uint32_t struct_size;
     uint32_t reserved;
-    uint64_t cached_bytes;  /* in per-thread caches */
-    uint64_t pending_bytes; /* in extents that unfinished work may touch */
+    uint64_t cached_bytes;  /* in threads' caches, or on the way between them */
+    uint64_t pending_bytes; /* that unfinished work or another process may touch */
     uint64_t idle_bytes;    /* in wholly free extents */
-    uint64_t pinned_bytes;  /* in extents that also hold live blocks */
-    uint64_t slack_bytes;   /* ends of extents that no block covers */
+    uint64_t pinned_bytes;  /* in extents that also hold live blocks, or in graph pools */
+    uint64_t slack_bytes;   /* behind the ends of growable buffers */
 } vrp_gap;
 
 /* Walks the pool and splits reserved - allocated by cause; the five sum to it
@@ -396,7 +411,7 @@ VRP_API VRP_NODISCARD vrp_status vrp_growable_create(vrp_pool *pool, const vrp_g
                                                      vrp_growable **out_buffer);
 
 /* Backs or gives up the end of the buffer; contents up to the smaller of both
- * sizes stay. Bytes given up are released when the stream's work is done.
+ * sizes stay. Extents given up serve others when the stream's work is done.
  * On failure the buffer is as before. A buffer is resized by one thread at a
  * time. Errors: INVALID_SIZE (above max_bytes), OUT_OF_DEVICE_MEMORY,
  * LIMIT_REACHED, OUT_OF_HOST_MEMORY, NOT_SUPPORTED (malloc backing without
@@ -407,7 +422,7 @@ VRP_API VRP_NODISCARD vrp_status vrp_growable_resize(vrp_growable *buffer, uint6
 VRP_API vrp_devptr vrp_growable_base(const vrp_growable *buffer);
 VRP_API uint64_t vrp_growable_size(const vrp_growable *buffer);
 
-/* Ends the buffer; its memory is released when its stream's work is done.
+/* Ends the buffer; its memory serves others when its stream's work is done.
  * NULL is allowed. */
 VRP_API VRP_NODISCARD vrp_status vrp_growable_destroy(vrp_growable *buffer);
 

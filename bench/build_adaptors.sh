@@ -55,7 +55,8 @@ build_torch() {
   torch=$(package torch)
   [ -n "$torch" ] || { why torch "PyTorch is not installed"; return; }
   [ -e "$torch/lib/libc10_cuda.so" ] || { why torch "this PyTorch has no CUDA"; return; }
-  build torch -isystem "$torch/include" -L"$torch/lib" -lc10_cuda -lc10 \
+  # as PyTorch's own library is compiled for Linux
+  build torch -DPYTORCH_C10_DRIVER_API_SUPPORTED -isystem "$torch/include" -L"$torch/lib" -lc10_cuda -lc10 \
     -Wl,--disable-new-dtags,-rpath,"$torch/lib"
 }
 

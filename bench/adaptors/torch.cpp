@@ -5,7 +5,6 @@
 
 #include "../adaptor.h"
 
-#include <c10/cuda/CUDAAllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #if __has_include(<c10/cuda/PeerToPeerAccess.h>)
@@ -14,6 +13,8 @@
 #endif
 #include <torch/headeronly/version.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <string>
 
@@ -40,7 +41,10 @@ const char *create(const bench_adaptor_host *host, void **out_self) {
         caching::emptyCache();
         caching::resetPeakStats(the_state.device);
         the_state.version = std::string("PyTorch ") + TORCH_VERSION + ", " + caching::name();
-        if (caching::CUDAAllocatorConfig::expandable_segments())
+        /* Not asked of its configuration class: a second copy of that, compiled here
+         * with other macros than PyTorch's own, would stand in for the library's. */
+        const char *asked = std::getenv("PYTORCH_CUDA_ALLOC_CONF");
+        if (asked != nullptr && std::strstr(asked, "expandable_segments:True") != nullptr)
             the_state.version += ", expandable segments";
     } catch (const std::exception &error) {
         the_state.failure = error.what();

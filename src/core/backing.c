@@ -158,7 +158,7 @@ static uint64_t ahead_of(const vrpi_pool *core, const vrpi_arena *arena, uint64_
         return 0;
     if (vrpi_knob(core, VRP_KNOB_GAP_RULE) == VRP_GAP_RULE_LIMIT)
         bound = arena->klass == VRPI_CLASS_WEIGHTS ? vrpi_knob(core, VRP_KNOB_GAP_LIMIT_BYTES) : 0;
-    else if (arena->klass == VRPI_CLASS_SMALL || arena->klass == VRPI_CLASS_LARGE)
+    else if (arena->klass >= VRPI_CLASS_SMALL && arena->klass <= VRPI_CLASS_LARGE)
         bound = size > SHORT_AHEAD_MAX ? 2 * SHORT_AHEAD_MAX : SHORT_AHEAD_MAX;
     else if (arena->klass != VRPI_CLASS_WEIGHTS)
         return 0;

@@ -7,6 +7,9 @@
 
 #include "core/core.h"
 
+#define VRPI_LIKELY(x) (__builtin_expect(!!(x), 1) != 0)
+#define VRPI_UNLIKELY(x) (__builtin_expect(!!(x), 0) != 0)
+
 static inline int64_t vrpi_get(const _Atomic int64_t *x) {
     return atomic_load_explicit(x, memory_order_relaxed);
 }
@@ -23,7 +26,7 @@ static inline int64_t vrpi_part_now(const vrpi_part *part) {
 static inline int vrpi_part_up(vrpi_part *part, int64_t by) {
     int64_t room = vrpi_get(&part->room) - by;
     vrpi_set(&part->in, vrpi_get(&part->in) + by);
-    if (__builtin_expect(room < 0, 0)) {
+    if (VRPI_UNLIKELY(room < 0)) {
         vrpi_set(&part->max, vrpi_get(&part->max) - room);
         vrpi_set(&part->room, 0);
         return 1;
@@ -42,7 +45,7 @@ static inline int vrpi_active_up(vrpi_part *part, uint64_t requested, uint64_t a
     (void)vrpi_part_up(&part[VRPI_REQUESTED], (int64_t)requested);
     (void)vrpi_part_up(&part[VRPI_BLOCKS], 1);
     /* what is due is above every maximum before */
-    return __builtin_expect(vrpi_part_up(&part[VRPI_ALLOCATED], (int64_t)allocated), 0);
+    return VRPI_UNLIKELY(vrpi_part_up(&part[VRPI_ALLOCATED], (int64_t)allocated));
 }
 
 static inline int vrpi_active_down(const vrpi_thread *t, vrpi_part *part, uint64_t requested,
@@ -50,12 +53,12 @@ static inline int vrpi_active_down(const vrpi_thread *t, vrpi_part *part, uint64
     vrpi_part_down(&part[VRPI_REQUESTED], (int64_t)requested);
     vrpi_part_down(&part[VRPI_BLOCKS], 1);
     vrpi_part_down(&part[VRPI_ALLOCATED], (int64_t)allocated);
-    return __builtin_expect(vrpi_part_now(&part[VRPI_ALLOCATED]) < t->low, 0);
+    return VRPI_UNLIKELY(vrpi_part_now(&part[VRPI_ALLOCATED]) < t->low);
 }
 
 static inline void vrpi_tag_up(vrpi_thread *t, uint8_t tag, uint64_t requested,
                                uint64_t allocated) {
-    if (__builtin_expect(atomic_load_explicit(&t->active, memory_order_relaxed) != tag, 0))
+    if (VRPI_UNLIKELY(atomic_load_explicit(&t->active, memory_order_relaxed) != tag))
         vrpi_tag_activate(t, tag);
     if (vrpi_active_up(t->tag[tag].part, requested, allocated))
         vrpi_shards_check(t);
@@ -63,7 +66,7 @@ static inline void vrpi_tag_up(vrpi_thread *t, uint8_t tag, uint64_t requested,
 
 static inline void vrpi_tag_down(vrpi_thread *t, uint8_t tag, uint64_t requested,
                                  uint64_t allocated) {
-    if (__builtin_expect(atomic_load_explicit(&t->active, memory_order_relaxed) != tag, 0))
+    if (VRPI_UNLIKELY(atomic_load_explicit(&t->active, memory_order_relaxed) != tag))
         vrpi_tag_activate(t, tag);
     if (vrpi_active_down(t, t->tag[tag].part, requested, allocated))
         vrpi_shards_due(t);

@@ -9,8 +9,6 @@
 #include "core/counter.h"
 #include "core/sizeclass.h"
 
-#define VRPI_LIKELY(x) __builtin_expect(!!(x), 1)
-
 /* ---- front.c ---- */
 vrpi_front *vrpi_front_find(vrpi_thread *t, vrp_stream handle); /* makes it the hot one */
 vrpi_front *vrpi_front_of(vrpi_thread *t, const vrpi_stream *owner, vrp_stream handle);
@@ -256,7 +254,7 @@ static inline int vrpi_hit_free_found(vrpi_thread *t, vrpi_found found, vrp_devp
  * left where the answer is 1. 0: it may be a hit of the other kind. */
 
 static inline int vrpi_quick_end(vrpi_thread *t, int due, void (*call)(vrpi_thread *)) {
-    if (__builtin_expect(due, 0))
+    if (VRPI_UNLIKELY(due))
         call(t);
     else
         vrpi_gate_leave(&t->gate);
